@@ -1,0 +1,1 @@
+"""Hands plans to one or more workers."""

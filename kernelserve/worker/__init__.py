@@ -1,0 +1,1 @@
+"""Runs a plan on a device: batch state, forward pass, sampling, memory."""
