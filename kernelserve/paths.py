@@ -1,4 +1,4 @@
-"""Where kernelserve keeps files: a cache that may be deleted at any time, run-time sockets, and logs."""
+"""Where kernelserve keeps files: a cache that may be deleted at any time, sockets, and logs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def log_dir() -> Path:
 
 
 def runtime_dir() -> Path:
-    """Return the private (0700) folder for sockets and descriptors of running engines, made if absent.
+    """Return the private (0700) folder for sockets and descriptors of engines, made if absent.
 
-    KERNELSERVE_RUNTIME_DIR, else XDG_RUNTIME_DIR/kernelserve where that exists, else <tmp>/kernelserve-<uid>.
-    Raises InvalidConfigError if the folder belongs to somebody else or is a link: anyone can make a folder in <tmp>.
+    KERNELSERVE_RUNTIME_DIR, else XDG_RUNTIME_DIR/kernelserve where that exists, else
+    <tmp>/kernelserve-<uid>. Raises InvalidConfigError if the folder belongs to somebody else or is
+    a link: anyone can make a folder in <tmp>.
     """
     chosen = os.environ.get("KERNELSERVE_RUNTIME_DIR")
     xdg = os.environ.get("XDG_RUNTIME_DIR")
