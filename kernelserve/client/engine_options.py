@@ -1,0 +1,85 @@
+"""What a caller may say about the engine that it wants, checked and sorted into the engine's and the launcher's part."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from kernelserve.config import EngineConfig, Lifetime, SchedulerPolicy
+from kernelserve.errors import InvalidConfigError
+
+__all__ = ["EngineOptions", "LaunchOptions", "parse_engine_options"]
+
+
+class EngineOptions(TypedDict, total=False):
+    """Keyword options of LLM and AsyncLLM: the fields of EngineConfig and of LaunchOptions."""
+
+    revision: str | None
+    dtype: str
+    device: str
+    seed: int
+    num_threads: int | None
+    attention_backend: str
+    block_size: int
+    max_model_len: int | None
+    kv_cache_memory_bytes: int | None
+    gpu_memory_utilization: float
+    num_gpu_blocks: int | None
+    enable_prefix_caching: bool
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    long_prefill_token_threshold: int
+    policy: SchedulerPolicy
+    max_logprobs: int
+    logprobs_mode: str
+    num_step_records: int
+    name: str
+    lifetime: Lifetime
+    linger_s: float
+    idle_unload_s: float | None
+    heartbeat_timeout: float
+    fake_model: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """How the engine process lives. `name` is its slot: a second engine in the same slot replaces the first."""
+
+    name: str = "default"
+    lifetime: Lifetime = "kernel"
+    """`kernel`: dies with this process; `linger`: survives it for `linger_s`; `detached`: until it is stopped."""
+    linger_s: float = 600.0
+    idle_unload_s: float | None = None
+    """End the engine process after so many seconds without a request; it is started again on the next use."""
+    heartbeat_timeout: float = 30.0
+    """Seconds without an answer after which the engine counts as hung."""
+    fake_model: bool = False
+    """A deterministic token source in place of a model: for measuring the engine itself."""
+
+
+_LAUNCH_FIELDS = tuple(LaunchOptions.__dataclass_fields__)
+
+
+def parse_engine_options(model: str, options: EngineOptions) -> tuple[EngineConfig, LaunchOptions]:
+    """Split keyword options. Raises InvalidConfigError for an unknown one, with the nearest that exists."""
+    config_fields = EngineConfig.__struct_fields__
+    config: dict[str, Any] = {}
+    launch: dict[str, Any] = {}
+    for key, value in options.items():
+        if key in _LAUNCH_FIELDS:
+            launch[key] = value
+        elif key in config_fields:
+            config[key] = value
+        else:
+            near = difflib.get_close_matches(key, [*config_fields, *_LAUNCH_FIELDS], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidConfigError(f"there is no engine option {key!r}{hint}")
+    if not isinstance(model, str):
+        raise InvalidConfigError(f"model={model!r} must be a name, a hub id or a path as text")
+    parsed = LaunchOptions(**launch)
+    if parsed.lifetime not in ("kernel", "linger", "detached"):
+        raise InvalidConfigError(
+            f"lifetime={parsed.lifetime!r} is not one of kernel, linger, detached"
+        )
+    return EngineConfig(model=model, **config), parsed

@@ -1,0 +1,254 @@
+"""LLM: the synchronous face of the engine, for cells and scripts."""
+
+from __future__ import annotations
+
+import queue
+import sys
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Unpack
+
+import msgspec
+
+from kernelserve.client.batch_run import BatchRun
+from kernelserve.client.chat_template import ChatMessage
+from kernelserve.client.engine_handle import EngineHandle
+from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
+from kernelserve.client.engine_session import EngineSession
+from kernelserve.client.input_processor import ProcessedRequest, Prompt
+from kernelserve.client.mailbox import Mailbox
+from kernelserve.client.status_line import StatusLine
+from kernelserve.client.tokenizer import ClientTokenizer
+from kernelserve.config import DEFAULT_MODEL
+from kernelserve.errors import InvalidRequestError
+from kernelserve.outputs import RequestOutput
+from kernelserve.protocol import EngineReady, EngineStatus, SchedulerStats, StepRecord
+from kernelserve.sampling_params import RequestOutputKind, SamplingParams
+
+__all__ = ["LLM"]
+
+
+class LLM:
+    """An engine that answers when called. Works in a cell, a script and a thread, with or without a running event loop.
+
+    The constructor starts the engine process, or returns at once when the same one already runs in this slot (the
+    cell was run again); another model replaces the one in the slot after its memory is free. Raises
+    InvalidConfigError for bad options and an EngineStartError if the engine does not start.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        show_progress: bool = True,
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        config, launch = parse_engine_options(model, options)
+        statuses: queue.SimpleQueue[EngineStatus | None] = queue.SimpleQueue()
+        self._handle = EngineHandle(config, launch, on_status=statuses.put)
+        self._show_progress = show_progress
+        self.partial_outputs: list[RequestOutput] = []
+        """What the last interrupted `generate` had produced, with the reason `abort`."""
+        self._handle.bind_to(self)
+        self._wait_for_start(statuses)
+
+    @classmethod
+    def attach(cls, name: str, *, heartbeat_timeout: float = 30.0) -> LLM:
+        """Use the engine that another process runs under `name`: see `list_engines`."""
+        self = cls.__new__(cls)
+        launch = LaunchOptions(name=name, heartbeat_timeout=heartbeat_timeout)
+        self._handle = EngineHandle(None, launch, attach=True)
+        self._show_progress = False
+        self.partial_outputs = []
+        self._handle.bind_to(self)
+        self._session()
+        return self
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: int | Sequence[int] = 0,
+        cache_salt: str | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one prompt or many, together; the outputs are in the order of the prompts.
+
+        Raises InvalidRequestError before anything is sent if one of them cannot be served. On KeyboardInterrupt all of
+        them are aborted, and `partial_outputs` holds what there was.
+        """
+        session = self._session()
+        batch = _as_list(prompts)
+        params = _spread(sampling_params, len(batch), "sampling_params")
+        priorities = _spread(priority, len(batch), "priority")
+        run = BatchRun(session, use_tqdm=use_tqdm)
+        for prompt, one, rank in zip(batch, params, priorities, strict=True):
+            final_only = (one or self._handle.default_sampling_params(session)).clone(
+                output_kind=RequestOutputKind.FINAL_ONLY
+            )
+            run.add(
+                self._handle.process(
+                    session, prompt, final_only, priority=rank, cache_salt=cache_salt
+                )
+            )
+        return self._complete(run)
+
+    def chat(
+        self,
+        messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        cache_salt: str | None = None,
+        **template_options: Any,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or a list of them. `template_options` go to the chat template."""
+        session = self._session()
+        one = not messages or not isinstance(messages[0], Sequence)
+        conversations = [messages] if one else messages
+        prompts = [
+            self._handle.render_chat(session, conversation, **template_options)  # type: ignore[arg-type]
+            for conversation in conversations
+        ]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, cache_salt=cache_salt)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[str]:
+        """Yield the text of one answer piece by piece. Leaving the loop aborts the request."""
+        session = self._session()
+        params = sampling_params or self._handle.default_sampling_params(session)
+        if params.n > 1:
+            raise InvalidRequestError(f"n={params.n}: stream() gives one answer, use generate()")
+        processed = self._handle.process(
+            session, prompt, params.clone(output_kind=RequestOutputKind.DELTA)
+        )
+        return _stream_text(session, processed)
+
+    def abort(self, request_id: str | Sequence[str]) -> None:
+        """End requests by id, from another thread."""
+        ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        self._handle.open().abort(ids)
+
+    def stats(self) -> SchedulerStats:
+        """Ask the engine for its gauges and counters, through its busy loop."""
+        return msgspec.convert(self._call("stats"), SchedulerStats)
+
+    def step_records(self, since_step: int = 0) -> list[StepRecord]:
+        """What the scheduler decided in each of the last steps, oldest first."""
+        return msgspec.convert(self._call("step_records", since_step), list[StepRecord])
+
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes. False if requests hold blocks; with `reset_running_requests` they recompute."""
+        return bool(self._call("reset_prefix_cache", reset_running_requests))
+
+    def configure(self, **limits: int | str) -> None:
+        """Change max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold or policy while it runs."""
+        self._call("configure", limits)
+
+    def check_health(self) -> None:
+        """Return after a round trip through the engine's busy loop. Raises EngineDeadError if there is none."""
+        self._call("ping")
+
+    def get_tokenizer(self) -> ClientTokenizer | None:
+        """Return the tokenizer, None for an engine that runs without one."""
+        return self._session().tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Return what the model's own generation config recommends."""
+        return self._handle.default_sampling_params(self._session())
+
+    @property
+    def engine(self) -> EngineReady:
+        """What the engine says of itself: model, limits, memory, where its log is."""
+        return self._session().ready
+
+    def restart(self) -> None:
+        """End the engine, if it still lives, and start it again with the same settings."""
+        self._handle.restart().started.result()
+
+    def close(self) -> None:
+        """End the engine for everybody in this process and wait until its memory is free."""
+        if (ended := self._handle.close()) is not None:
+            ended.result()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if (ended := self._handle.release()) is not None:
+            ended.result()
+
+    def __repr__(self) -> str:
+        config = self._handle.config
+        return f"LLM({config.model!r})" if config else f"LLM.attach({self._handle.launch.name!r})"
+
+    def _session(self) -> EngineSession:
+        session = self._handle.open()
+        session.started.result()
+        return session
+
+    def _call(self, method: str, *args: Any) -> Any:
+        return self._session().call(method, *args).result()
+
+    def _wait_for_start(self, statuses: queue.SimpleQueue[EngineStatus | None]) -> None:
+        """Show the phases of the start in the cell that asked for it; an interrupt ends the start."""
+        session = self._handle.open()
+        session.started.add_done_callback(lambda _: statuses.put(None))
+        line = StatusLine(sys.stdout, enabled=self._show_progress)
+        try:
+            while (status := statuses.get()) is not None:
+                line.show(status)
+            ready = session.started.result()
+        except BaseException:
+            line.clear()
+            self.close()
+            raise
+        line.finish(ready)
+
+    def _complete(self, run: BatchRun) -> list[RequestOutput]:
+        self.partial_outputs = []
+        try:
+            return run.complete()
+        except KeyboardInterrupt:
+            self.partial_outputs = run.abort()
+            raise
+
+
+def _stream_text(session: EngineSession, processed: ProcessedRequest) -> Iterator[str]:
+    mailbox = Mailbox(delta=True)
+    session.submit([(processed, mailbox)])
+    finished = False
+    try:
+        while not finished:
+            output = mailbox.get_blocking()
+            finished = output.finished
+            if output.text:
+                yield output.text
+    finally:
+        if not finished:
+            session.abort(processed.internal_ids)
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt is text, a dict, a (text, ids) pair or a list of ids; anything else is a list of prompts."""
+    if isinstance(prompts, str | dict | tuple):
+        return [prompts]  # type: ignore[list-item]
+    if len(prompts) and all(isinstance(item, int) for item in prompts):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _spread(value: Any, count: int, name: str) -> list[Any]:
+    """Give each of `count` prompts its value: the one for all, or one each."""
+    if not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidRequestError(f"{len(value)} {name} for {count} prompts: give one, or one each")
+    return list(value)

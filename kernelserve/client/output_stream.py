@@ -1,0 +1,75 @@
+"""The outputs of one request as an async iterator that aborts the request when it is left early."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncIterator, Callable
+
+from kernelserve.client.engine_session import EngineSession
+from kernelserve.client.input_processor import ProcessedRequest
+from kernelserve.client.mailbox import Mailbox
+from kernelserve.client.wakeup import wait_for_future
+from kernelserve.outputs import RequestOutput
+
+__all__ = ["OutputStream"]
+
+_Prepared = tuple[ProcessedRequest, Mailbox]
+
+
+class OutputStream(AsyncIterator[RequestOutput]):
+    """What `AsyncLLM.generate` returns. The request is sent by the first step of the iteration.
+
+    However the iteration ends before the request does (break, aclose, cancellation, an error in the consumer, or the
+    stream is dropped) the request is aborted. The abort is only posted to the client thread, in order behind the
+    submit, so it needs no await and works in a cancelled task and in a finalizer.
+    """
+
+    def __init__(
+        self, open_session: Callable[[], EngineSession], prepare: Callable[[EngineSession], _Prepared]
+    ) -> None:
+        self._open_session = open_session
+        self._prepare = prepare
+        self._mailbox: Mailbox | None = None
+        self._abort: Callable[[], object] = _nothing
+        self._finished = False
+
+    def __aiter__(self) -> OutputStream:
+        return self
+
+    async def __anext__(self) -> RequestOutput:
+        if self._finished:
+            raise StopAsyncIteration
+        try:
+            if self._mailbox is None:
+                self._mailbox = await self._submit()
+            output = await self._mailbox.get()
+        except BaseException:
+            self._end()
+            raise
+        if output.finished:
+            self._finished = True
+            self._abort = _nothing
+        return output
+
+    async def aclose(self) -> None:
+        """Abort the request if it still runs. The stream is over afterwards."""
+        self._end()
+
+    async def _submit(self) -> Mailbox:
+        session = self._open_session()
+        await wait_for_future(session.when_started())
+        processed, mailbox = self._prepare(session)
+        # A finalizer of its own, which knows nothing of the stream: the request ends when the stream is collected.
+        self._abort = weakref.finalize(self, session.abort, processed.internal_ids)
+        session.submit([(processed, mailbox)])
+        return mailbox
+
+    def _end(self) -> None:
+        self._finished = True
+        self._abort()
+        self._abort = _nothing
+
+
+def _nothing() -> None:
+    return None
+

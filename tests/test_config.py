@@ -1,0 +1,58 @@
+"""EngineConfig and the keyword options of LLM refuse what cannot work."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
+from kernelserve.config import EngineConfig
+from kernelserve.errors import InvalidConfigError
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("dtype", "float8"),
+        ("policy", "lifo"),
+        ("logprobs_mode", "logits"),
+        ("block_size", 0),
+        ("max_num_seqs", -1),
+        ("max_num_batched_tokens", 1.5),
+        ("max_model_len", 0),
+        ("kv_cache_memory_bytes", True),
+        ("gpu_memory_utilization", 0),
+        ("gpu_memory_utilization", 1.2),
+        ("long_prefill_token_threshold", -1),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(field, value):
+    with pytest.raises(InvalidConfigError, match=field):
+        EngineConfig(**{field: value})
+
+
+def test_each_running_request_needs_a_token_of_the_budget():
+    with pytest.raises(InvalidConfigError, match=r"max_num_seqs=64.*max_num_batched_tokens=32"):
+        EngineConfig(max_num_seqs=64, max_num_batched_tokens=32)
+
+
+def test_replace_checks_again():
+    config = EngineConfig(block_size=8)
+    assert config.replace(seed=3).block_size == 8
+    with pytest.raises(InvalidConfigError):
+        config.replace(block_size=0)
+
+
+def test_options_are_sorted_into_engine_and_launcher():
+    config, launch = parse_engine_options("m", {"block_size": 8, "name": "other"})
+    assert (config.model, config.block_size) == ("m", 8)
+    assert launch == LaunchOptions(name="other")
+
+
+def test_an_unknown_option_names_the_nearest():
+    with pytest.raises(InvalidConfigError, match=r"max_num_seq'.*'max_num_seqs'"):
+        parse_engine_options("m", {"max_num_seq": 3})  # type: ignore[typeddict-unknown-key]
+
+
+def test_every_field_is_an_option():
+    fields = {*EngineConfig.__struct_fields__, *LaunchOptions.__dataclass_fields__} - {"model"}
+    assert set(EngineOptions.__annotations__) == fields
