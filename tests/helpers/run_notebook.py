@@ -1,0 +1,102 @@
+"""Runs a notebook in a real kernel and prints what each cell shows, while it shows it.
+
+python -m tests.helpers.run_notebook NOTEBOOK [--timeout SECONDS]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+__all__ = ["NotebookRunner", "output_text"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_SOURCE_LINES = 4
+
+
+class NotebookRunner(NotebookClient):  # type: ignore[misc]
+    """A NotebookClient that tells `stream` about each cell and output when it comes."""
+
+    def __init__(self, path: Path, *, stream: TextIO, timeout: float = 300.0) -> None:
+        self._stream = stream
+        self._at_line_start = True
+        super().__init__(
+            nbformat.read(path, as_version=4),
+            timeout=timeout,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(path.parent)}},
+            on_cell_start=self._show_cell,
+        )
+
+    def output(self, outs: list[Any], msg: Any, display_id: str | None, cell_index: int) -> Any:
+        """Keep the output as NotebookClient does, and show it."""
+        shown = super().output(outs, msg, display_id, cell_index)
+        if shown is not None:
+            self._write(output_text(shown))
+        return shown
+
+    def _show_cell(self, cell: Any, cell_index: int) -> None:
+        if cell.cell_type != "code":
+            self._show_heading(cell.source)
+            return
+        lines = cell.source.splitlines()
+        shown = lines[:_SOURCE_LINES]
+        if len(lines) > len(shown):
+            shown.append(f"... ({len(lines) - len(shown)} more lines)")
+        self._start_line()
+        self._write("\n" + "".join(f">>> {line}\n" for line in shown))
+
+    def _show_heading(self, markdown: str) -> None:
+        first = markdown.partition("\n")[0]
+        if first.startswith("#"):
+            self._start_line()
+            self._write(f"\n{first.lstrip('# ')}\n")
+
+    def _start_line(self) -> None:
+        if not self._at_line_start:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._at_line_start = text.endswith("\n")
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def output_text(output: Any) -> str:
+    """Return the plain text of one output of a cell."""
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return _ANSI.sub("", "\n".join(output.traceback)) + "\n"
+    return str(output.data.get("text/plain", "")) + "\n"
+
+
+def main() -> int:
+    """Run the notebook that the command line names; 1 if a cell failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, prog="python -m tests.helpers.run_notebook"
+    )
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one cell")
+    arguments = parser.parse_args()
+    runner = NotebookRunner(arguments.notebook, stream=sys.stdout, timeout=arguments.timeout)
+    try:
+        runner.execute()
+    except CellExecutionError as error:
+        sys.stderr.write(f"
+{arguments.notebook}: a cell failed: {error.ename}: {error.evalue}
+")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
