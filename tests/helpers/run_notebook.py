@@ -91,9 +91,8 @@ def main() -> int:
     try:
         runner.execute()
     except CellExecutionError as error:
-        sys.stderr.write(f"
-{arguments.notebook}: a cell failed: {error.ename}: {error.evalue}
-")
+        message = f"{arguments.notebook}: a cell failed: {error.ename}: {error.evalue}"
+        sys.stderr.write(f"\n{message}\n")
         return 1
     return 0
 
