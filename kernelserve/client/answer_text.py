@@ -33,7 +33,7 @@ class AnswerText:
             self.text += chunk
         if self._tokens_before_search > 0:
             self._tokens_before_search -= 1
-            self._search_start = len(self.text)
+            self._search_start = len(self.text) + len(self._detokenizer.unsettled_text)
             return None
         if not self._stop_strings:
             return None

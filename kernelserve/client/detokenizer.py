@@ -45,13 +45,15 @@ class IncrementalDetokenizer:
     ) -> None:
         self._backend = tokenizer.backend
         self._skip_special_tokens = skip_special_tokens
-        self._skipped_ids = tokenizer.special_token_ids if skip_special_tokens else frozenset()
+        self._skipped_ids = (
+            tokenizer.special_token_ids if skip_special_tokens else frozenset[int]()
+        )
         self._byte_ids = tokenizer.byte_token_ids
         self._context = self._end_of_prompt(prompt_token_ids)
         self._prefix = self._decode(self._context)
         self._cut_in_character = self._prefix.endswith(_REPLACEMENT)
         self._tail: list[int] = []
-        self._stream: DecodeStream | None = None  # is None while there is a tail
+        self._stream: DecodeStream | None = None  # None while there is a tail
         self._unsettled = ""
         self._restart_stream()
 
@@ -64,15 +66,15 @@ class IncrementalDetokenizer:
         """Take one token and return the text that is settled by it."""
         if token_id in self._skipped_ids:
             return ""
-        if self._stream is not None and token_id not in self._byte_ids:
-            chunk = self._step(self._stream, token_id)
+        if self._stream is not None:
+            chunk = None
+            if token_id not in self._byte_ids:
+                chunk = self._step(self._stream, token_id)
             if chunk is not None:
                 self._context = [token_id]
                 return chunk
             self._prefix = self._decode(self._context)
-        elif self._stream is not None:
-            self._prefix = self._decode(self._context)
-        self._stream = None
+            self._stream = None
         self._tail.append(token_id)
         return self._settle()
 

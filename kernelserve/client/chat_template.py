@@ -1,0 +1,193 @@
+"""Renders chat templates as transformers does: Jinja2 in a sandbox, with the names that templates expect."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+import jinja2.ext
+from jinja2 import nodes
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from kernelserve.errors import InvalidRequestError
+
+__all__ = ["ChatTemplate"]
+
+_CONTINUE_TAG = "\ufddeCONTINUE\ufdde "  # noncharacters: no text contains them
+_ITERATES_CONTENT = re.compile(r"for\s+\w+\s+in\s+\w+(\.content|\[['\"]content['\"]\])")
+_Rewrite = Callable[[str], str] | None
+
+
+class ChatTemplate:
+    """One compiled template. Raises InvalidRequestError if it does not compile, whatever is wrong with it."""
+
+    def __init__(self, source: str) -> None:
+        try:
+            self._template = _compile(source)
+        except Exception as error:
+            raise InvalidRequestError(f"the chat template does not compile: {error}") from error
+        self._knows_parts = bool(_ITERATES_CONTENT.search(source))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        rewrite: _Rewrite = None,
+    ) -> str:
+        """Return the prompt text. `rewrite` is applied to each text of the messages, tools and documents.
+
+        Raises InvalidRequestError for bad messages and for whatever the template raises.
+        """
+        if continue_final_message and add_generation_prompt:
+            raise InvalidRequestError(
+                "continue_final_message=True goes on with the last message, add_generation_prompt=True opens a new "
+                "one: set only one of them"
+            )
+        try:
+            chat = _plain_messages(messages, rewrite)
+            if not self._knows_parts:
+                chat = [_join_text_parts(message) for message in chat]
+            if continue_final_message:
+                chat[-1] = _mark_end(chat[-1])
+            text = self._template.render(
+                _plain(dict(variables or {})),
+                messages=chat,
+                tools=_plain(tools, rewrite),
+                documents=_plain(documents, rewrite),
+                add_generation_prompt=add_generation_prompt,
+            )
+        except InvalidRequestError:
+            raise
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise InvalidRequestError(
+                f"the chat template failed on these messages: {reason}"
+            ) from error
+        return _cut_at_mark(text) if continue_final_message else text
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """Accepts `{% generation %}`, which marks the assistant's part for training, and renders what is inside."""
+
+    tags = {"generation"}  # noqa: RUF012  (declared so by jinja2)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.datetime.now().strftime(pattern)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # Jinja's own filter escapes HTML and non-ASCII, which models have not seen in training.
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+@lru_cache(maxsize=32)
+def _compile(source: str) -> jinja2.Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment.from_string(source)
+
+
+def _plain_messages(
+    messages: Sequence[Mapping[str, Any]], rewrite: _Rewrite
+) -> list[dict[str, Any]]:
+    chat = _plain(messages, rewrite)
+    if not isinstance(chat, list) or not chat:
+        raise InvalidRequestError("a chat needs a list of at least one message")
+    for message in chat:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise InvalidRequestError(
+                f"the message {message!r:.80} is not a dict with a 'role' and a 'content'"
+            )
+    # Clients of other APIs send content=None or tool_calls=None, which templates would print as "None".
+    return [{key: value for key, value in m.items() if value is not None} for m in chat]
+
+
+def _plain(value: Any, rewrite: _Rewrite = None) -> Any:
+    """Copy `value` as plain JSON data, so that a template can neither change nor call what belongs to the caller."""
+    if isinstance(value, str):
+        text = str.__str__(value)  # enums and the like
+        return rewrite(text) if rewrite else text
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {
+            _plain(key): _plain(item, None if key == "role" else rewrite)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(item, rewrite) for item in value]
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    if callable(dump := getattr(value, "model_dump", None)):  # message objects of API clients
+        return _plain(dump(), rewrite)
+    raise InvalidRequestError(
+        f"a chat holds a {type(value).__name__}: only text, numbers, lists and dicts are understood"
+    )
+
+
+def _join_text_parts(message: dict[str, Any]) -> dict[str, Any]:
+    """Make one string of text parts, for templates that know only strings."""
+    parts = message.get("content")
+    if not isinstance(parts, list) or not parts:
+        return message
+    texts = [p.get("text") for p in parts if isinstance(p, dict) and p.get("type") == "text"]
+    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        return message
+    return message | {"content": "\n".join(texts)}
+
+
+def _mark_end(message: dict[str, Any]) -> dict[str, Any]:
+    """Return `message` with a mark at the end of its text, where the prompt is to end."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return message | {"content": content + _CONTINUE_TAG}
+    parts = list(content) if isinstance(content, list) else []
+    for i in reversed(range(len(parts))):
+        if isinstance(parts[i], dict) and isinstance(parts[i].get("text"), str):
+            parts[i] = parts[i] | {"text": parts[i]["text"] + _CONTINUE_TAG}
+            return message | {"content": parts}
+    raise InvalidRequestError("continue_final_message=True, but the last message has no text")
+
+
+def _cut_at_mark(text: str) -> str:
+    place = text.rfind(_CONTINUE_TAG.strip())
+    if place < 0:
+        raise InvalidRequestError(
+            "continue_final_message=True, but the chat template leaves out the end of the last message"
+        )
+    kept = text[:place]
+    # A template that trims the message has trimmed the space behind the mark.
+    return kept if text.startswith(_CONTINUE_TAG, place) else kept.rstrip()
