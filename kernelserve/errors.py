@@ -12,9 +12,11 @@
         |   |-- WeightsMemoryError    the weights do not fit
         |   |-- KVCacheMemoryError    the weights fit, the KV cache does not
         |   |-- EngineImportError     the engine process lacks a package
+        |   |-- EngineProtocolError   the engine speaks another version (also a ProtocolError)
         |   `-- EngineCrashError      the engine process ended by a signal or without a word
         |-- EngineRequestError        one request failed inside the engine; the engine goes on
         `-- EngineDeadError           the engine is gone or hangs; nothing more will come from it
+            `-- EngineUnloadedError   it ended by itself because it had been idle
 
 A start failure crosses the process boundary as a `code`; `START_ERRORS` maps it back to its class.
 """
@@ -27,8 +29,10 @@ __all__ = [
     "EngineDeadError",
     "EngineError",
     "EngineImportError",
+    "EngineProtocolError",
     "EngineRequestError",
     "EngineStartError",
+    "EngineUnloadedError",
     "InvalidConfigError",
     "InvalidRequestError",
     "KVCacheMemoryError",
@@ -107,6 +111,10 @@ class EngineImportError(EngineStartError):
     """The engine process could not import a package."""
 
 
+class EngineProtocolError(EngineStartError, ProtocolError):
+    """The running engine is of a version with another protocol; the message gives both numbers."""
+
+
 class EngineCrashError(EngineStartError):
     """The engine process ended by a signal or without an explanation."""
 
@@ -119,6 +127,10 @@ class EngineDeadError(EngineError):
     """The engine has ended or no longer answers. A new one must be started."""
 
 
+class EngineUnloadedError(EngineDeadError):
+    """The engine ended by itself because it had been idle for as long as it was told."""
+
+
 START_ERRORS: dict[str, type[EngineStartError]] = {
     "start": EngineStartError,
     "model_not_found": ModelNotFoundError,
@@ -127,5 +139,6 @@ START_ERRORS: dict[str, type[EngineStartError]] = {
     "weights_memory": WeightsMemoryError,
     "kv_cache_memory": KVCacheMemoryError,
     "import": EngineImportError,
+    "protocol": EngineProtocolError,
     "crash": EngineCrashError,
 }

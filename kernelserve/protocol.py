@@ -334,6 +334,8 @@ class EngineDead(msgspec.Struct, array_like=True, tag="dead"):
 
     message: str
     traceback: str = ""
+    code: str = ""
+    """`unloaded`: it ended because it was idle; empty: anything else."""
 
 
 class EngineCoreOutputs(msgspec.Struct, array_like=True, tag="outputs", gc=False):
