@@ -1,0 +1,115 @@
+"""Distributes the token budget of one step over the requests."""
+
+from __future__ import annotations
+
+from kernelserve.core.request import Request
+from kernelserve.core.scheduler_limits import SchedulerLimits
+from kernelserve.core.scheduler_state import SchedulerState
+from kernelserve.core.step_plan import StepPlan
+from kernelserve.protocol import PrefillStats
+
+__all__ = ["StepPlanner"]
+
+
+class StepPlanner:
+    """There is no prefill or decode phase: each request gets tokens so that its computed ones catch
+    up with all.
+
+    Running requests come first, then waiting ones. A running request that gets nothing is skipped;
+    a waiting one holds up everybody behind it. Memory is taken from running requests only for other
+    running ones, but for one case: under the `priority` policy a waiting request takes the place of
+    a strictly less urgent running one.
+    """
+
+    def __init__(self, state: SchedulerState, limits: SchedulerLimits) -> None:
+        self.limits = limits
+        self._state = state
+        self._kv = state.kv_cache_manager
+
+    def plan_step(self) -> StepPlan:
+        """Decide who gets how many tokens and blocks in this step."""
+        plan = StepPlan(self.limits.max_num_batched_tokens)
+        self._plan_running(plan)
+        self._plan_waiting(plan)
+        return plan
+
+    def _plan_running(self, plan: StepPlan) -> None:
+        running = self._state.running
+        threshold = self.limits.long_prefill_token_threshold
+        index = 0
+        while index < len(running) and plan.budget > 0:
+            request = running[index]
+            num_tokens = len(request.all_token_ids) - request.num_computed_tokens
+            if num_tokens > 1:
+                num_tokens = min(num_tokens, plan.budget, threshold or num_tokens)
+            elif num_tokens == 0:
+                index += 1
+                continue
+            new_block_ids = self._kv.allocate_slots(request, num_tokens)
+            if new_block_ids is None:
+                victim = self._state.choose_victim()
+                if victim is request:
+                    needed = self._kv.blocks_missing(request, num_tokens)
+                    plan.refuse(request, "blocks", needed, self._kv.pool.num_available_blocks)
+                elif victim in running[:index]:
+                    index -= 1
+                self._preempt(victim, plan)
+                continue  # the same request again or, if it was the victim, the next one
+            plan.grant(request, num_tokens, new_block_ids)
+            index += 1
+        for request in running[index:]:
+            plan.refuse(request, "budget")
+
+    def _preempt(self, victim: Request, plan: StepPlan) -> None:
+        plan.revoke(victim)
+        plan.preempted_req_ids.append(victim.request_id)
+        self._state.preempt(victim)
+
+    def _plan_waiting(self, plan: StepPlan) -> None:
+        state = self._state
+        while (request := state.waiting.peek()) is not None:
+            if plan.preempted_req_ids:
+                plan.refuse(request, "preempted_step")
+                return
+            if plan.budget == 0:
+                plan.refuse(request, "budget")
+                return
+            if len(state.running) >= self.limits.max_num_seqs:
+                plan.refuse(
+                    request, "max_num_seqs", len(state.running) + 1, self.limits.max_num_seqs
+                )
+                self._displace_for(request, 0, plan)
+                return
+            if not self._admit(request, plan):
+                return
+
+    def _admit(self, request: Request, plan: StepPlan) -> bool:
+        hits = self._kv.find_cached_blocks(request)
+        num_cached_tokens = len(hits) * self._kv.block_size
+        num_tokens = min(request.num_tokens - num_cached_tokens, plan.budget)
+        if threshold := self.limits.long_prefill_token_threshold:
+            num_tokens = min(num_tokens, threshold)
+        block_ids = self._kv.admit(request, hits, num_tokens)
+        if block_ids is None:
+            needed, available = self._kv.blocks_needed(request, hits), self._kv.num_available_blocks
+            plan.refuse(request, "blocks", needed, available)
+            self._displace_for(request, needed - available, plan)
+            return False
+        if request.num_preemptions == 0:
+            request.prefill_stats = PrefillStats(request.num_prompt_tokens, num_cached_tokens)
+        self._state.admit(request, num_cached_tokens)
+        plan.admit(request, num_tokens, block_ids)
+        return True
+
+    def _displace_for(self, request: Request, num_missing_blocks: int, plan: StepPlan) -> None:
+        """Preempt the least urgent running request if `request` is strictly more urgent and can
+        gain by it.
+
+        One per step; `request` gets its turn in the next. Not in a step that has admitted someone,
+        who may share blocks that the victim was to compute in it.
+        """
+        if self._state.policy != "priority" or plan.admitted:
+            return
+        lower = [other for other in self._state.running if other.priority > request.priority]
+        if lower and sum(map(self._kv.num_blocks_of, lower)) >= num_missing_blocks:
+            self._preempt(self._state.choose_victim(), plan)

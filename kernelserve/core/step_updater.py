@@ -1,0 +1,102 @@
+"""Takes in what a step computed: appends tokens, ends requests, makes the outputs."""
+
+from __future__ import annotations
+
+from kernelserve.core.request import Request, RequestStatus
+from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
+from kernelserve.core.scheduler_state import SchedulerState
+from kernelserve.core.stop_check import check_stop
+from kernelserve.protocol import EngineCoreOutput, LogprobsLists
+from kernelserve.wire import WireArray
+
+__all__ = ["StepUpdater", "first_rows"]
+
+
+class StepUpdater:
+    """Applies a ModelRunnerOutput to the requests of its plan.
+
+    A request that was aborted or preempted since it was planned is passed over: its tokens are
+    lost, and if it is still alive they will be sampled again.
+    """
+
+    def __init__(self, state: SchedulerState, max_model_len: int) -> None:
+        self._state = state
+        self._max_model_len = max_model_len
+
+    def update(
+        self, plan: SchedulerOutput, output: ModelRunnerOutput
+    ) -> tuple[dict[int, list[EngineCoreOutput]], list[Request]]:
+        """Return the outputs by client, and the requests that ended."""
+        outputs: dict[int, list[EngineCoreOutput]] = {}
+        ended: list[Request] = []
+        sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
+        requests = self._state.requests
+        for req_id in plan.num_scheduled_tokens:
+            request = requests.get(req_id)
+            if request is None or request.status is not RequestStatus.RUNNING:
+                continue
+            if req_id in output.errors:
+                new_token_ids = []
+                self._fail(request, output.errors[req_id])
+            elif request.num_computed_tokens < len(request.all_token_ids):
+                continue  # the prompt is not complete yet
+            else:
+                new_token_ids = self._append(request, sampled.get(req_id))
+            if request.is_finished:
+                ended.append(request)
+            core_output = self._make_output(request, new_token_ids, output)
+            outputs.setdefault(request.client_index, []).append(core_output)
+        self._state.finish(ended)
+        return outputs, ended
+
+    def _append(self, request: Request, sampled: list[int] | None) -> list[int]:
+        """Append sampled tokens until one ends the request; return those that count."""
+        if not sampled:
+            # Without a token it would never be scheduled again.
+            self._fail(request, "the model runner returned no token for this request")
+            return []
+        for index, token_id in enumerate(sampled, start=1):
+            request.append_output_token(token_id)
+            if check_stop(request, self._max_model_len):
+                return sampled[:index]
+        return sampled
+
+    @staticmethod
+    def _fail(request: Request, message: str) -> None:
+        request.status = RequestStatus.FINISHED_ERROR
+        request.stop_reason = message
+
+    @staticmethod
+    def _make_output(
+        request: Request, new_token_ids: list[int], output: ModelRunnerOutput
+    ) -> EngineCoreOutput:
+        core_output = EngineCoreOutput(request.request_id, new_token_ids)
+        if output.logprobs and (logprobs := output.logprobs.get(request.request_id)):
+            core_output.new_logprobs = first_rows(logprobs, len(new_token_ids))
+        if output.prompt_logprobs:
+            core_output.new_prompt_logprobs = output.prompt_logprobs.get(request.request_id)
+        if request.is_finished:
+            core_output.finish_reason = request.finish_reason
+            core_output.stop_reason = request.stop_reason
+        if request.events:
+            core_output.events = request.take_events()
+        if request.prefill_stats is not None:
+            core_output.prefill_stats = request.take_prefill_stats()
+        return core_output
+
+
+def first_rows(logprobs: LogprobsLists, num_rows: int) -> LogprobsLists:
+    """Return the logprobs of the first `num_rows` positions: tokens after a stop do not count."""
+    if logprobs.ranks.shape[0] == num_rows:
+        return logprobs
+    return LogprobsLists(
+        *(
+            _first(array, num_rows)
+            for array in (logprobs.token_ids, logprobs.logprobs, logprobs.ranks)
+        )
+    )
+
+
+def _first(array: WireArray, num_rows: int) -> WireArray:
+    row_bytes = array.data.nbytes // array.shape[0]
+    return WireArray(array.dtype, (num_rows, *array.shape[1:]), array.data[: num_rows * row_bytes])
