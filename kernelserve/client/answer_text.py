@@ -1,4 +1,4 @@
-"""The text of one answer: decoded, searched for stop strings, shown only as far as it is certain."""
+"""The text of one answer: decoded, searched for stop strings, shown as far as it is certain."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ __all__ = ["AnswerText"]
 
 
 class AnswerText:
-    """Joins detokenizer and stop strings, token by token, so that steps of any size give the same text.
+    """Joins detokenizer and stop strings, token by token: steps of any size give the same text.
 
-    Text of the first `min_tokens` tokens is never part of a match. After a match `text` is cut and final.
+    Text of the first `min_tokens` tokens is never part of a match. After a match `text` is cut
+    and final.
     """
 
     def __init__(

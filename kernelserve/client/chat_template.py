@@ -1,4 +1,4 @@
-"""Renders chat templates as transformers does: Jinja2 in a sandbox, with the names that templates expect."""
+"""Renders chat templates as transformers does: sandboxed Jinja2 with the names they expect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kernelserve.errors import InvalidRequestError
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatMessage", "ChatTemplate"]
+
+ChatMessage = Mapping[str, Any]
+"""`role`, `content` (text, or a list of parts) and whatever else the template reads."""
 
 _CONTINUE_TAG = "\ufddeCONTINUE\ufdde "  # noncharacters: no text contains them
 _ITERATES_CONTENT = re.compile(r"for\s+\w+\s+in\s+\w+(\.content|\[['\"]content['\"]\])")
@@ -25,7 +28,7 @@ _Rewrite = Callable[[str], str] | None
 
 
 class ChatTemplate:
-    """One compiled template. Raises InvalidRequestError if it does not compile, whatever is wrong with it."""
+    """One compiled template. Raises InvalidRequestError if it does not compile."""
 
     def __init__(self, source: str) -> None:
         try:
@@ -36,7 +39,7 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[ChatMessage],
         *,
         add_generation_prompt: bool,
         continue_final_message: bool = False,
@@ -45,14 +48,14 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
         rewrite: _Rewrite = None,
     ) -> str:
-        """Return the prompt text. `rewrite` is applied to each text of the messages, tools and documents.
+        """Return the prompt text; `rewrite` is applied to each text that the caller brought.
 
         Raises InvalidRequestError for bad messages and for whatever the template raises.
         """
         if continue_final_message and add_generation_prompt:
             raise InvalidRequestError(
-                "continue_final_message=True goes on with the last message, add_generation_prompt=True opens a new "
-                "one: set only one of them"
+                "continue_final_message=True goes on with the last message, "
+                "add_generation_prompt=True opens a new one: set only one of them"
             )
         try:
             chat = _plain_messages(messages, rewrite)
@@ -78,7 +81,7 @@ class ChatTemplate:
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """Accepts `{% generation %}`, which marks the assistant's part for training, and renders what is inside."""
+    """Renders what is inside `{% generation %}`, which marks the assistant's part for training."""
 
     tags = {"generation"}  # noqa: RUF012  (declared so by jinja2)
 
@@ -120,9 +123,7 @@ def _compile(source: str) -> jinja2.Template:
     return environment.from_string(source)
 
 
-def _plain_messages(
-    messages: Sequence[Mapping[str, Any]], rewrite: _Rewrite
-) -> list[dict[str, Any]]:
+def _plain_messages(messages: Sequence[ChatMessage], rewrite: _Rewrite) -> list[dict[str, Any]]:
     chat = _plain(messages, rewrite)
     if not isinstance(chat, list) or not chat:
         raise InvalidRequestError("a chat needs a list of at least one message")
@@ -131,12 +132,12 @@ def _plain_messages(
             raise InvalidRequestError(
                 f"the message {message!r:.80} is not a dict with a 'role' and a 'content'"
             )
-    # Clients of other APIs send content=None or tool_calls=None, which templates would print as "None".
+    # Clients of other APIs send tool_calls=None, which templates would print as "None".
     return [{key: value for key, value in m.items() if value is not None} for m in chat]
 
 
 def _plain(value: Any, rewrite: _Rewrite = None) -> Any:
-    """Copy `value` as plain JSON data, so that a template can neither change nor call what belongs to the caller."""
+    """Copy `value` as plain JSON data: a template can neither change nor call the caller's."""
     if isinstance(value, str):
         text = str.__str__(value)  # enums and the like
         return rewrite(text) if rewrite else text
@@ -163,8 +164,14 @@ def _join_text_parts(message: dict[str, Any]) -> dict[str, Any]:
     parts = message.get("content")
     if not isinstance(parts, list) or not parts:
         return message
-    texts = [p.get("text") for p in parts if isinstance(p, dict) and p.get("type") == "text"]
-    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+    texts = [
+        part["text"]
+        for part in parts
+        if isinstance(part, dict)
+        and part.get("type") == "text"
+        and isinstance(part.get("text"), str)
+    ]
+    if len(texts) < len(parts):
         return message
     return message | {"content": "\n".join(texts)}
 
@@ -186,7 +193,7 @@ def _cut_at_mark(text: str) -> str:
     place = text.rfind(_CONTINUE_TAG.strip())
     if place < 0:
         raise InvalidRequestError(
-            "continue_final_message=True, but the chat template leaves out the end of the last message"
+            "continue_final_message=True, but the chat template leaves out the end of the message"
         )
     kept = text[:place]
     # A template that trims the message has trimmed the space behind the mark.

@@ -21,19 +21,21 @@ _MAX_UNSETTLED = 64
 
 
 class IncrementalDetokenizer:
-    """Releases text as soon as no later token can change it. All released text, joined, is the one-shot decode.
+    """Releases text as soon as no later token can change it; joined, it is the one-shot decode.
 
         ... prompt | settled | context | tail
-                                         not settled yet: half a character, or a run of byte tokens
+                                         half a character, or a run of byte tokens
 
-    Most tokens settle at once, in `DecodeStream`. The others wait in the tail, which is decoded after its context (the
-    last settled tokens: whether a word starts with a space is seen only after another one). A run of byte tokens
-    (`<0x0A>`) waits for its end, because one bad byte turns the whole run into replacement characters. `DecodeStream`
-    cannot tell what it holds back, fails on such runs, and repeats a prompt that ends in half a character, so it is
-    never asked then.
+    Most tokens settle at once, in `DecodeStream`. The others wait in the tail, which is decoded
+    after its context: the last settled tokens, for whether a word starts with a space is seen
+    only after another one. A run of byte tokens (`<0x0A>`) waits for its end, because one bad
+    byte turns the whole run into replacement characters. `DecodeStream` cannot tell what it holds
+    back, fails on such runs, and repeats a prompt that ends in half a character, so it is not
+    asked then.
 
-    An error of the stream and text that contradicts what was released restart the decoding after that text; nothing is
-    raised. Token ids without a text give "".
+    An error of the stream, or text that contradicts what was released, restarts the decoding;
+    nothing is raised. Ids without a text give "". `spaces_between_special_tokens` has no effect:
+    the decoders of `tokenizers` put no space there.
     """
 
     def __init__(
@@ -45,9 +47,7 @@ class IncrementalDetokenizer:
     ) -> None:
         self._backend = tokenizer.backend
         self._skip_special_tokens = skip_special_tokens
-        self._skipped_ids = (
-            tokenizer.special_token_ids if skip_special_tokens else frozenset[int]()
-        )
+        self._skipped_ids = tokenizer.special_token_ids if skip_special_tokens else frozenset[int]()
         self._byte_ids = tokenizer.byte_token_ids
         self._context = self._end_of_prompt(prompt_token_ids)
         self._prefix = self._decode(self._context)

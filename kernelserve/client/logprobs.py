@@ -71,9 +71,7 @@ def _rows(lists: LogprobsLists) -> list[tuple[list[int], list[float], int]]:
     )
 
 
-def _completed_character(
-    tokenizer: ClientTokenizer, token_id: int, context: Sequence[int]
-) -> str:
+def _completed_character(tokenizer: ClientTokenizer, token_id: int, context: Sequence[int]) -> str:
     """Return the character that `token_id` completes after the end of `context`, "" if it completes none."""
     for length in range(1, len(context) + 1):
         before = list(context[-length:])

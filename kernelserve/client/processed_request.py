@@ -1,18 +1,18 @@
-"""A request that has been checked and tokenized: what the output side needs, and what goes to the engine."""
+"""A request that has been checked and tokenized: for the output side and for the engine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kernelserve.protocol import EngineCoreRequest
-from kernelserve.sampling_params import SamplingParams
+from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
 __all__ = ["ProcessedRequest"]
 
 
 @dataclass(slots=True)
 class ProcessedRequest:
-    """One request of a caller. With n > 1 the engine gets n children of it and never the request itself."""
+    """One request of a caller. The engine gets its n children, never the request itself."""
 
     request_id: str
     """The caller's id; need not be unique."""
@@ -29,3 +29,17 @@ class ProcessedRequest:
     """Wall clock."""
     requests: list[EngineCoreRequest]
     """One for each answer, by index."""
+
+    def child_id(self, index: int) -> str:
+        """Return the id of answer `index` in the engine."""
+        return self.internal_id if self.params.n == 1 else f"{index}_{self.internal_id}"
+
+    @property
+    def internal_ids(self) -> list[str]:
+        """What to abort to end this request and no other."""
+        return [self.internal_id]
+
+    @property
+    def output_kind(self) -> RequestOutputKind:
+        """What each output holds."""
+        return self.params.output_kind

@@ -11,9 +11,10 @@ __all__ = ["RequestTimings"]
 
 
 class RequestTimings:
-    """Durations that the user feels come from the client's clock, those inside the engine from the engine's.
+    """Durations that the user feels are of the client's clock, the others of the engine's.
 
-    Queue time ends with the first schedule and the first token counts once, whatever preemptions follow.
+    Queue time ends with the first schedule, and the first token counts once, whatever
+    preemptions follow.
     """
 
     __slots__ = (
@@ -50,7 +51,7 @@ class RequestTimings:
                 self._scheduled = event.timestamp
 
     def record_tokens(self, *, now: float, engine_time: float) -> None:
-        """Note that tokens have come: `now` on the client's clock, `engine_time` on the engine's."""
+        """Note that tokens have come, on both clocks."""
         if self._ttft is None:
             self._ttft = now - self._start
             self._engine_first = engine_time
@@ -75,7 +76,7 @@ class RequestTimings:
 
     @staticmethod
     def combine(all_metrics: Iterable[RequestMetrics]) -> RequestMetrics:
-        """Return the metrics of a request with several answers: counts add up, the longest duration counts."""
+        """Return the metrics of a request with several answers: counts add up."""
         every = list(all_metrics)
         return RequestMetrics(
             arrival_time=every[0].arrival_time,
@@ -93,8 +94,6 @@ def _between(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start
 
 
-def _pick(
-    choose: Callable[[list[float]], float], values: Iterable[float | None]
-) -> float | None:
+def _pick(choose: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return choose(known) if known else None

@@ -20,8 +20,8 @@ class StopStrings:
     def find(self, text: str, *, searched: int, start: int) -> tuple[str, int] | None:
         """Return the string that matched and where to cut the text, or None.
 
-        The first string in list order wins, not the first one in the text. A match may begin in the first `searched`
-        characters, which hold no whole match, but not before `start`.
+        The first string in list order wins, not the first one in the text. A match may begin in
+        the first `searched` characters, which hold no whole match, but not before `start`.
         """
         for string in self._strings:
             position = text.find(string, max(start, searched - len(string) + 1))
@@ -30,7 +30,7 @@ class StopStrings:
         return None
 
     def num_held_back(self, text: str, *, start: int) -> int:
-        """Return how many characters at the end of `text` could begin a stop string; none of them before `start`."""
+        """Return how many last characters of `text`, none before `start`, may begin a match."""
         if self._include_in_output:
             return 0
         room = len(text) - start

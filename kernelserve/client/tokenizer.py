@@ -12,20 +12,22 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from kernelserve.client.chat_template import ChatTemplate
+from kernelserve.client.chat_template import ChatMessage, ChatTemplate
 from kernelserve.errors import InvalidRequestError, ModelFilesError
 
 __all__ = ["ClientTokenizer"]
 
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # noncharacters: no text contains them
+_MARK = re.compile(f"[{_OPEN}{_CLOSE}]")
 _MARKED = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}")
 
 
 class ClientTokenizer:
     """Text to token ids and back, as transformers does it. May be used by several threads.
 
-    Special tokens written out in a text become special tokens, as in transformers. For text of strangers pass
-    `split_special_tokens=True`: then they are read as the plain characters that they are written with.
+    Special tokens written out in a text become special tokens, as in transformers. For text of
+    strangers pass `split_special_tokens=True`: then they are read as the characters they are
+    written with.
 
     Raises ModelFilesError if the folder has no usable tokenizer.json.
     """
@@ -55,7 +57,7 @@ class ClientTokenizer:
     def encode(
         self, text: str, *, add_special_tokens: bool = True, split_special_tokens: bool = False
     ) -> list[int]:
-        """Return the ids of `text`; with `add_special_tokens` as the model wants a prompt: at most one BOS in front.
+        """Return the ids of `text`; with `add_special_tokens` and one BOS if the model has one.
 
         Raises InvalidRequestError for text that cannot be encoded.
         """
@@ -74,7 +76,7 @@ class ClientTokenizer:
         return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str:
-        """Return the text of one token inside a sentence, with its leading space; part of a character is U+FFFD."""
+        """Return the text of one token in a sentence; part of a character is U+FFFD."""
         text = self._token_texts.get(token_id)
         if text is None:
             context = self._plain_context
@@ -86,7 +88,7 @@ class ClientTokenizer:
 
     def render_chat_template(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[ChatMessage],
         *,
         chat_template: str | None = None,
         add_generation_prompt: bool | None = None,
@@ -96,9 +98,10 @@ class ClientTokenizer:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         rewrite: Callable[[str], str] | None = None,
     ) -> str:
-        """Return the prompt for `messages`. `chat_template` is a template or the name of one of the model's.
+        """Return the prompt for `messages`. Raises InvalidRequestError.
 
-        The generation prompt is added unless the final message is continued. Raises InvalidRequestError.
+        `chat_template` is a template or the name of one of the model's. The generation prompt is
+        added unless the final message is continued.
         """
         if add_generation_prompt is None:
             add_generation_prompt = not continue_final_message
@@ -115,26 +118,25 @@ class ClientTokenizer:
 
     def apply_chat_template(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[ChatMessage],
         *,
         split_special_tokens: bool = False,
         **options: Any,
-    ) -> list[int]:
-        """Return the token ids of the prompt for `messages`; `options` are those of `render_chat_template`.
+    ) -> tuple[str, list[int]]:
+        """Return the prompt for `messages` as text and as token ids, without a second BOS.
 
-        With `split_special_tokens` nothing in the messages can become a special token; the template's own do.
+        `options` are those of `render_chat_template`. With `split_special_tokens` nothing in the
+        messages, tools and documents can become a special token; those of the template do.
         """
         if not split_special_tokens:
             text = self.render_chat_template(messages, **options)
-            return self.encode(text, add_special_tokens=False)
+            return text, self.encode(text, add_special_tokens=False)
         text = self.render_chat_template(messages, **options, rewrite=self._mark_special)
         ids: list[int] = []
         for i, part in enumerate(_MARKED.split(text)):
-            for piece in re.split(f"[{_OPEN}{_CLOSE}]", part):  # a template may have cut a mark in two
-                ids += self.encode(
-                    piece, add_special_tokens=False, split_special_tokens=i % 2 == 1
-                )
-        return ids
+            for piece in _MARK.split(part):  # a template may have cut off one of two marks
+                ids += self.encode(piece, add_special_tokens=False, split_special_tokens=i % 2 == 1)
+        return _MARK.sub("", text), ids
 
     @cached_property
     def _literal_backend(self) -> Tokenizer:
@@ -168,12 +170,12 @@ class ClientTokenizer:
             return self.chat_templates["tool_use"]
         if "default" not in self.chat_templates:
             raise InvalidRequestError(
-                "this model has no chat template: pass chat_template=..., or generate from a plain prompt"
+                "this model has no chat template: pass chat_template=..., or send a plain prompt"
             )
         return self.chat_templates["default"]
 
     def _set_end_tokens(self, config: Mapping[str, Any]) -> None:
-        """Make `add_bos_token` and `add_eos_token`, where the config has them, overrule tokenizer.json."""
+        """Let `add_bos_token` and `add_eos_token` of the config overrule tokenizer.json."""
         if "add_bos_token" not in config and "add_eos_token" not in config:
             return
         names = [
@@ -190,7 +192,7 @@ class ClientTokenizer:
         )
 
     def _find_byte_tokens(self) -> frozenset[int]:
-        """Return the ids of `<0x00>` ... `<0xFF>` if they stand for bytes, as with byte fallback."""
+        """Return the ids of `<0x00>` ... `<0xFF>` if they stand for bytes (byte fallback)."""
         ids = [self.backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
         known = [token_id for token_id in ids if token_id is not None]
         if not known or self.decode(known[:1]).startswith("<0x"):
@@ -211,7 +213,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return `bos_token`, `eos_token`, ... of a tokenizer config; a token is a string or a dict with its content."""
+    """Return `bos_token`, `eos_token`, ...: each is a string, or a dict with its content."""
     tokens = {}
     for name, value in config.items():
         text = value.get("content") if isinstance(value, dict) else value
