@@ -19,7 +19,7 @@ LogprobArrays = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]
 def gather_logprobs(logprobs: Tensor, token_ids: Tensor, num_logprobs: int) -> LogprobArrays:
     """Pick the token and the `num_logprobs` best (-1: all) of each row of `logprobs` [n, vocab].
 
-    The rank of a token is the count of values at or above its own, so that equals share the worst rank.
+    The rank of a token is the count of values at or above its own: equals share the worst rank.
     """
     vocab_size = logprobs.shape[1]
     k = vocab_size if num_logprobs == -1 else min(num_logprobs, vocab_size)
@@ -32,9 +32,12 @@ def gather_logprobs(logprobs: Tensor, token_ids: Tensor, num_logprobs: int) -> L
     return ids.numpy(), values.numpy(), ranks.to("cpu", torch.int32).numpy()
 
 
-def to_wire(arrays: LogprobArrays) -> LogprobsLists:
-    """Copy the arrays into a struct that can be sent."""
+def to_wire(arrays: LogprobArrays, row: int | None = None) -> LogprobsLists:
+    """Copy the arrays, or one row of them, into a struct that can be sent."""
     token_ids, logprobs, ranks = arrays
+    if row is not None:
+        one = slice(row, row + 1)
+        token_ids, logprobs, ranks = token_ids[one], logprobs[one], ranks[one]
     return LogprobsLists(
         token_ids=WireArray("int32", token_ids.shape, token_ids.tobytes()),
         logprobs=WireArray("float32", logprobs.shape, logprobs.tobytes()),

@@ -45,7 +45,7 @@ def uniform_noise(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
 
 
 def gumbel_noise(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-    """Return Gumbel noise [R, vocab_size]: argmax(logits + noise) is a draw from softmax(logits)."""
+    """Return Gumbel noise [R, vocab_size]: argmax(logits + noise) draws from softmax(logits)."""
     uniform = uniform_noise(seeds, positions, vocab_size)
     return uniform.neg_().log1p_().neg_().log_().neg_()
 

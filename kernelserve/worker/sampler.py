@@ -49,9 +49,7 @@ class Sampler:
         logprobs = self._logprobs(logits, metadata) if self._raw_logprobs else {}
         if _process(logits, metadata):
             reason = "no token is left: allowed_token_ids, bad_words and min_tokens forbid all"
-            errors |= {
-                row: why for row, why in _take_out(logits, reason).items() if row not in errors
-            }
+            errors = _take_out(logits, reason) | errors
         tokens = self._choose(logits, positions, metadata)
         if not self._raw_logprobs:
             logprobs = self._logprobs(logits, metadata)
@@ -60,8 +58,7 @@ class Sampler:
             arrays = gather_logprobs(logprobs[num_logprobs], tokens[rows], num_logprobs)
             for i, row in enumerate(rows):
                 if row not in errors:
-                    ids, values, ranks = (array[i : i + 1] for array in arrays)
-                    output.logprobs[row] = to_wire((ids, values, ranks))
+                    output.logprobs[row] = to_wire(arrays, i)
         return output
 
     def _logprobs(self, logits: Tensor, metadata: SamplingMetadata) -> dict[int, Tensor]:

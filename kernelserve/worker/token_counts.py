@@ -11,7 +11,7 @@ __all__ = ["TokenCounts"]
 class TokenCounts:
     """Counts of one request, brought up to date from its token lists.
 
-    Ids outside the vocabulary are left out: they cannot be sampled, and must not count for another token.
+    Ids outside the vocabulary are left out: they cannot be sampled, and must not count for another.
     """
 
     def __init__(self, prompt_token_ids: list[int], vocab_size: int, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Everything that forbids or favours single tokens: allowed ids, logit bias, min_tokens, bad words."""
+"""What forbids or favours single tokens: allowed ids, logit bias, min_tokens, bad words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """min_p, top-k and top-p as thresholds on logits.
 
-Each is a lowest value that survives, so ties at a threshold all survive, and the most probable token always does. The
-whole vocabulary is sorted only for rows whose top_p reaches past the best few hundred tokens.
+Each is a lowest value that survives, so ties at a threshold all survive, and the most probable
+token always does. The whole vocabulary is sorted only for rows whose top_p reaches past the best
+few hundred tokens.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def apply_top_p(logits: Tensor, top_p: Tensor) -> None:
     vocab_size = logits.shape[-1]
     few = min(_FEW, vocab_size)
     threshold, reached = _nucleus_threshold(logits.topk(few, dim=-1).values, total, top_p)
-    missed = (~reached).nonzero().flatten()
+    missed = ((top_p < 1) & ~reached).nonzero().flatten()
     if len(missed) and few < vocab_size:
         ordered = logits[missed].sort(dim=-1, descending=True).values
         threshold[missed], _ = _nucleus_threshold(ordered, total[missed], top_p[missed])

@@ -1,0 +1,159 @@
+"""Runs the plan of a step on the model, in two phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kernelserve.attention import AttentionMetadata
+from kernelserve.config import EngineConfig
+from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
+from kernelserve.model import LoadedModel
+from kernelserve.protocol import LogprobsLists
+from kernelserve.worker.input_batch import InputBatch
+from kernelserve.worker.sampler import Sampler
+from kernelserve.worker.sampling_metadata import SamplingMetadata
+from kernelserve.worker.step_inputs import StepInputs
+
+__all__ = ["ModelRunner"]
+
+_MAX_LOGITS = 2**24
+"""Most logits that prompt log-probabilities hold at a time (64 MiB)."""
+
+
+@dataclass(slots=True)
+class _HeldStep:
+    """What `execute_model` leaves for `sample_tokens`; None stands for an empty plan."""
+
+    inputs: StepInputs | None
+    logits: Tensor | None
+    """[sampled requests, vocab]"""
+    prompt_logprobs: dict[str, LogprobsLists]
+
+
+class ModelRunner:
+    """Keeps the persistent batch and turns plans into tokens.
+
+    `execute_model` takes over the plan's changes, runs the forward pass and holds the logits;
+    `sample_tokens` chooses the tokens and adds them to the batch. A request whose prompt is not yet
+    complete gets no token.
+    """
+
+    def __init__(self, model: LoadedModel, config: EngineConfig, *, max_model_len: int) -> None:
+        self._model = model
+        self._block_size = config.block_size
+        self._batch = InputBatch(
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=max_model_len,
+            block_size=config.block_size,
+            vocab_size=model.vocab_size,
+            engine_seed=config.seed,
+        )
+        self._sampler = Sampler(logprobs_mode=config.logprobs_mode)
+        self._metadata: SamplingMetadata | None = None
+        self._held: _HeldStep | None = None
+
+    @property
+    def num_known_requests(self) -> int:
+        """Requests that the runner still holds state of."""
+        return len(self._batch)
+
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        """Run the forward pass of `plan`."""
+        assert self._held is None, "execute_model before sample_tokens of the last step"
+        for req_id in (*plan.finished_req_ids, *plan.preempted_req_ids):
+            self._batch.remove(req_id)
+        for new in plan.scheduled_new_reqs:
+            self._batch.add(new)
+        self._batch.update(plan.scheduled_cached_reqs)
+        if not plan.total_num_scheduled_tokens:
+            self._held = _HeldStep(None, None, {})
+            return
+        inputs = self._batch.prepare(plan.num_scheduled_tokens)
+        hidden = self._forward(inputs)
+        prompt_logprobs = self._prompt_logprobs(inputs, hidden)
+        sampled = inputs.last_indices[inputs.sampled]
+        logits = self._logits(hidden, sampled) if len(sampled) else None
+        self._batch.advance(inputs)
+        self._held = _HeldStep(inputs, logits, prompt_logprobs)
+
+    def sample_tokens(self) -> ModelRunnerOutput:
+        """Choose the tokens of the step that `execute_model` began."""
+        held, self._held = self._held, None
+        assert held is not None, "sample_tokens without execute_model"
+        if held.inputs is None:
+            return ModelRunnerOutput([], [])
+        states = held.inputs.states
+        output = ModelRunnerOutput(
+            req_ids=[state.req_id for state in states],
+            sampled_token_ids=[[] for _ in states],
+            prompt_logprobs=held.prompt_logprobs,
+            errors={state.req_id: state.error for state in states if state.error is not None},
+        )
+        if held.logits is not None:
+            self._sample(held.inputs, held.logits, output)
+        return output
+
+    def _forward(self, inputs: StepInputs) -> Tensor:
+        """Return the hidden states [T, hidden]."""
+        metadata = AttentionMetadata.build(
+            inputs.query_lens.tolist(),
+            inputs.seq_lens.tolist(),
+            self._to_device(inputs.block_table),
+            self._to_device(inputs.slot_mapping),
+            block_size=self._block_size,
+        )
+        return self._model.hidden_states(
+            self._to_device(inputs.input_ids), self._to_device(inputs.positions), metadata
+        )
+
+    def _logits(self, hidden: Tensor, indices: NDArray[np.int64]) -> Tensor:
+        return self._model.compute_logits(hidden[self._to_device(indices)])
+
+    def _prompt_logprobs(self, inputs: StepInputs, hidden: Tensor) -> dict[str, LogprobsLists]:
+        """Gather the prompt log-probabilities of this step; return those that are complete."""
+        complete = {}
+        sampled = set(inputs.sampled.tolist())
+        first_indices = inputs.last_indices - inputs.query_lens + 1
+        rows_at_once = max(1, _MAX_LOGITS // self._model.vocab_size)
+        for i, state in enumerate(inputs.states):
+            gathered = state.prompt_logprobs
+            if gathered is None or state.error is not None:
+                continue
+            count = int(inputs.query_lens[i])
+            start = int(inputs.seq_lens[i]) - count
+            first = int(first_indices[i])
+            num_rows = gathered.num_rows(start, count)
+            for offset in range(0, num_rows, rows_at_once):
+                rows = min(rows_at_once, num_rows - offset)
+                indices = np.arange(first + offset, first + offset + rows)
+                gathered.add(start + offset, self._logits(hidden, indices))
+            if i in sampled:
+                complete[state.req_id] = gathered.to_wire()
+                state.prompt_logprobs = None
+        return complete
+
+    def _sample(self, inputs: StepInputs, logits: Tensor, output: ModelRunnerOutput) -> None:
+        """Add tokens, logprobs and errors of the sampled requests to `output` and the batch."""
+        states = [inputs.states[i] for i in inputs.sampled]
+        if self._metadata is None or self._metadata.states != states:
+            self._metadata = SamplingMetadata.build(states, self._model.vocab_size, logits.device)
+        positions = self._to_device(inputs.seq_lens[inputs.sampled])
+        sampled = self._sampler(logits, positions, self._metadata)
+        for row, (i, state) in enumerate(zip(inputs.sampled, states, strict=True)):
+            if row in sampled.errors:
+                output.errors.setdefault(state.req_id, sampled.errors[row])
+            if state.req_id in output.errors:
+                continue
+            token_id = sampled.token_ids[row]
+            self._batch.append_token(state, token_id)
+            output.sampled_token_ids[i] = [token_id]
+            if row in sampled.logprobs:
+                output.logprobs[state.req_id] = sampled.logprobs[row]
+
+    def _to_device(self, array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(self._model.device)
