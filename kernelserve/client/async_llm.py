@@ -9,14 +9,15 @@ from typing import Any, Unpack
 import anyio
 import msgspec
 
-from kernelserve.client.chat_template import ChatMessage
+from kernelserve.client.chat_options import ChatMessage, ChatOptions
 from kernelserve.client.engine_handle import EngineHandle
 from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.engine_sessions import StatusCallback
-from kernelserve.client.input_processor import ProcessedRequest, Prompt
 from kernelserve.client.mailbox import Mailbox
 from kernelserve.client.output_stream import OutputStream
+from kernelserve.client.processed_request import ProcessedRequest
+from kernelserve.client.prompt import Prompt
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.client.wakeup import wait_for_future
 from kernelserve.config import DEFAULT_MODEL
@@ -87,14 +88,14 @@ class AsyncLLM:
         *,
         priority: int = 0,
         cache_salt: str | None = None,
-        **template_options: Any,
+        **template_options: Unpack[ChatOptions],
     ) -> OutputStream:
         """Stream the answer to a conversation. `template_options` go to the chat template."""
         details = {"request_id": request_id, "priority": priority, "cache_salt": cache_salt}
         handle = self._handle
 
         def prepare(session: EngineSession) -> tuple[ProcessedRequest, Mailbox]:
-            prompt = handle.render_chat(session, messages, **template_options)
+            prompt = handle.render_chat(session, messages, template_options)
             return _prepare(handle, session, prompt, sampling_params, details)
 
         return OutputStream(handle.open, prepare)
@@ -136,9 +137,18 @@ class AsyncLLM:
         return session.ready
 
     async def aclose(self) -> None:
-        """End the engine for everybody in this process. Requests that still run are failed."""
+        """Close for everybody in this process. Requests that still run are failed.
+
+        An engine of lifetime `kernel` ends; one that lingers or is detached goes on.
+        """
         if (ended := self._handle.close()) is not None:
-            await wait_for_future(ended)
+            with anyio.CancelScope(shield=True):
+                await wait_for_future(ended)
+
+    async def stop(self) -> None:
+        """End the engine itself, for every process that uses it, whatever its lifetime."""
+        await self._call("shutdown")
+        await self.aclose()
 
     async def __aenter__(self) -> AsyncLLM:
         await self.start()
@@ -180,4 +190,4 @@ def _prepare(
     details: dict[str, Any],
 ) -> tuple[ProcessedRequest, Mailbox]:
     processed = handle.process(session, prompt, params, **details)
-    return processed, Mailbox(delta=processed.output_kind is RequestOutputKind.DELTA)
+    return processed, Mailbox(delta=processed.params.output_kind is RequestOutputKind.DELTA)

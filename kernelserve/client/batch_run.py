@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from kernelserve.client.engine_session import EngineSession
-from kernelserve.client.input_processor import ProcessedRequest
+from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.errors import KernelserveError
 from kernelserve.outputs import RequestOutput
 
@@ -24,7 +24,9 @@ class BatchRun:
         self._session = session
         self._use_tqdm = use_tqdm
         self._requests: list[ProcessedRequest] = []
-        self._arrived: queue.SimpleQueue[tuple[int, RequestOutput | Exception]] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[tuple[int, RequestOutput | Exception]] = (
+            queue.SimpleQueue()
+        )
         self._outputs: dict[int, RequestOutput] = {}
 
     def add(self, processed: ProcessedRequest) -> None:
@@ -49,7 +51,7 @@ class BatchRun:
 
     def abort(self) -> list[RequestOutput]:
         """End what still runs. Returns every output there is: finished ones, and aborted ones with their text."""
-        self._session.abort([i for request in self._requests for i in request.internal_ids])
+        self._session.abort([request.internal_id for request in self._requests])
         deadline = time.monotonic() + _ABORT_WAIT_S
         while len(self._outputs) < len(self._requests) and time.monotonic() < deadline:
             try:
@@ -73,7 +75,8 @@ class BatchRun:
                 num_out += sum(len(completion.token_ids) for completion in result.outputs)
                 seconds = time.perf_counter() - started
                 bar.set_postfix_str(
-                    f"{num_in / seconds:.0f} tok/s in, {num_out / seconds:.0f} tok/s out", refresh=False
+                    f"{num_in / seconds:.0f} tok/s in, {num_out / seconds:.0f} tok/s out",
+                    refresh=False,
                 )
                 bar.update()
 

@@ -8,15 +8,15 @@ import uuid
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
 
-from kernelserve.client.chat_template import ChatMessage
+from kernelserve.client.chat_options import ChatMessage, ChatOptions
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.engine_sessions import ENGINE_SESSIONS, StatusCallback
-from kernelserve.client.input_processor import ProcessedRequest, Prompt
+from kernelserve.client.processed_request import ProcessedRequest
+from kernelserve.client.prompt import Prompt, TokensPrompt
 from kernelserve.config import EngineConfig
-from kernelserve.errors import EngineDeadError, InvalidRequestError
+from kernelserve.errors import EngineDeadError, EngineUnloadedError, InvalidRequestError
 from kernelserve.sampling_params import SamplingParams
 
 __all__ = ["EngineHandle"]
@@ -55,7 +55,7 @@ class EngineHandle:
             if self._closed is not None:
                 raise EngineDeadError(self._closed)
             session = self._session
-            if session is not None and session.unloaded:
+            if session is not None and isinstance(session.error, EngineUnloadedError):
                 ENGINE_SESSIONS.release(session)
                 session = None
             if session is None:
@@ -127,12 +127,13 @@ class EngineHandle:
         return SamplingParams(**known)
 
     def render_chat(
-        self, session: EngineSession, messages: Sequence[ChatMessage], **options: Any
-    ) -> tuple[str, list[int]]:
-        """Apply the chat template. Returns the text and its token ids; raises InvalidRequestError."""
-        if session.tokenizer is None:
+        self, session: EngineSession, messages: Sequence[ChatMessage], options: ChatOptions
+    ) -> TokensPrompt:
+        """Apply the chat template of a started session. Raises InvalidRequestError."""
+        tokenizer = session.tokenizer
+        if tokenizer is None:
             raise InvalidRequestError("this engine runs without a tokenizer: send token ids")
-        return session.tokenizer.apply_chat_template(messages, **options)
+        return TokensPrompt(prompt_token_ids=tokenizer.apply_chat_template(messages, **options))
 
     def _claim(self) -> EngineSession:
         if self._attach:

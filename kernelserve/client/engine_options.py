@@ -1,4 +1,4 @@
-"""What a caller may say about the engine that it wants, checked and sorted into the engine's and the launcher's part."""
+"""What a caller may say about the engine that it wants, sorted into the engine's and the launcher's part."""
 
 from __future__ import annotations
 

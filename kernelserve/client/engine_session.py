@@ -10,11 +10,12 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 import anyio
+from kernelserve.client.core_client import CoreClient
 
 from kernelserve.client.client_thread import ClientThread
-from kernelserve.client.core_client import CoreClient
-from kernelserve.client.input_processor import InputProcessor, ProcessedRequest
+from kernelserve.client.input_processor import InputProcessor
 from kernelserve.client.output_processor import OutputProcessor, OutputSink
+from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.errors import EngineDeadError, EngineError
 from kernelserve.protocol import EngineReady, SchedulerStats, StepRecord

@@ -7,8 +7,9 @@ import os
 import threading
 from collections.abc import Callable
 
-from kernelserve.client.client_thread import ClientThread
 from kernelserve.client.core_client import CoreClient
+
+from kernelserve.client.client_thread import ClientThread
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.wakeup import wait_for_future
@@ -23,7 +24,9 @@ StatusCallback = Callable[[EngineStatus], None]
 class _Slot:
     """A session with what it was asked to be and how many claims there are on it."""
 
-    def __init__(self, session: EngineSession, config: EngineConfig | None, launch: LaunchOptions) -> None:
+    def __init__(
+        self, session: EngineSession, config: EngineConfig | None, launch: LaunchOptions
+    ) -> None:
         self.session = session
         self.config = config
         self.launch = launch

@@ -11,12 +11,13 @@ from typing import Any, Unpack
 import msgspec
 
 from kernelserve.client.batch_run import BatchRun
-from kernelserve.client.chat_template import ChatMessage
+from kernelserve.client.chat_options import ChatMessage, ChatOptions
 from kernelserve.client.engine_handle import EngineHandle
 from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
 from kernelserve.client.engine_session import EngineSession
-from kernelserve.client.input_processor import ProcessedRequest, Prompt
 from kernelserve.client.mailbox import Mailbox
+from kernelserve.client.processed_request import ProcessedRequest
+from kernelserve.client.prompt import Prompt
 from kernelserve.client.status_line import StatusLine
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.config import DEFAULT_MODEL
@@ -101,14 +102,14 @@ class LLM:
         *,
         use_tqdm: bool = True,
         cache_salt: str | None = None,
-        **template_options: Any,
+        **template_options: Unpack[ChatOptions],
     ) -> list[RequestOutput]:
         """Answer one conversation or a list of them. `template_options` go to the chat template."""
         session = self._session()
         one = not messages or not isinstance(messages[0], Sequence)
         conversations = [messages] if one else messages
         prompts = [
-            self._handle.render_chat(session, conversation, **template_options)  # type: ignore[arg-type]
+            self._handle.render_chat(session, conversation, template_options)  # type: ignore[arg-type]
             for conversation in conversations
         ]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, cache_salt=cache_salt)
@@ -169,9 +170,17 @@ class LLM:
         self._handle.restart().started.result()
 
     def close(self) -> None:
-        """End the engine for everybody in this process and wait until its memory is free."""
+        """Close for everybody in this process, and wait until it is done.
+
+        An engine of lifetime `kernel` ends and its memory is free; one that lingers or is detached goes on.
+        """
         if (ended := self._handle.close()) is not None:
             ended.result()
+
+    def stop(self) -> None:
+        """End the engine itself, for every process that uses it, whatever its lifetime."""
+        self._call("shutdown")
+        self.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -233,7 +242,7 @@ def _stream_text(session: EngineSession, processed: ProcessedRequest) -> Iterato
                 yield output.text
     finally:
         if not finished:
-            session.abort(processed.internal_ids)
+            session.abort([processed.internal_id])
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

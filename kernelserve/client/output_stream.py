@@ -6,8 +6,8 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 
 from kernelserve.client.engine_session import EngineSession
-from kernelserve.client.input_processor import ProcessedRequest
 from kernelserve.client.mailbox import Mailbox
+from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.wakeup import wait_for_future
 from kernelserve.outputs import RequestOutput
 
@@ -25,7 +25,9 @@ class OutputStream(AsyncIterator[RequestOutput]):
     """
 
     def __init__(
-        self, open_session: Callable[[], EngineSession], prepare: Callable[[EngineSession], _Prepared]
+        self,
+        open_session: Callable[[], EngineSession],
+        prepare: Callable[[EngineSession], _Prepared],
     ) -> None:
         self._open_session = open_session
         self._prepare = prepare
@@ -60,7 +62,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
         await wait_for_future(session.when_started())
         processed, mailbox = self._prepare(session)
         # A finalizer of its own, which knows nothing of the stream: the request ends when the stream is collected.
-        self._abort = weakref.finalize(self, session.abort, processed.internal_ids)
+        self._abort = weakref.finalize(self, session.abort, [processed.internal_id])
         session.submit([(processed, mailbox)])
         return mailbox
 
@@ -72,4 +74,3 @@ class OutputStream(AsyncIterator[RequestOutput]):
 
 def _nothing() -> None:
     return None
-

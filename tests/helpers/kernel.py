@@ -1,0 +1,131 @@
+"""A real Jupyter kernel for a test: run cells, interrupt, restart, kill."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+__all__ = ["Cell", "Kernel", "start_kernel"]
+
+
+@dataclass
+class Cell:
+    """What a cell showed and how it ended."""
+
+    text: str = ""
+    error: str | None = None
+    """`ename: evalue`, None if it went well."""
+    traceback: str = ""
+    display: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Kernel:
+    """Drives one kernel the way a front end does."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+        self._client: Any = None
+        self._connect()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the kernel."""
+        pid: int = self._manager.provisioner.process.pid
+        return pid
+
+    def submit(self, code: str) -> str:
+        """Send a cell and return its message id at once."""
+        message_id: str = self._client.execute(code)
+        return message_id
+
+    def finish(self, message_id: str, *, timeout: float = 60) -> Cell:
+        """Collect the outputs of a cell until it is idle."""
+        cell = Cell()
+        deadline = time.monotonic() + timeout
+        while True:
+            message = self._client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
+            if message["parent_header"].get("msg_id") != message_id:
+                continue
+            content = message["content"]
+            match message["msg_type"]:
+                case "stream":
+                    cell.text += content["text"]
+                case "execute_result" | "display_data":
+                    cell.display.append(content["data"])
+                    cell.text += content["data"].get("text/plain", "")
+                case "error":
+                    cell.error = f"{content['ename']}: {content['evalue']}"
+                    cell.traceback = "\n".join(content["traceback"])
+                case "status" if content["execution_state"] == "idle":
+                    return cell
+
+    def run(self, code: str, *, timeout: float = 60) -> Cell:
+        """Run a cell to its end."""
+        return self.finish(self.submit(code), timeout=timeout)
+
+    def ok(self, code: str, *, timeout: float = 60) -> str:
+        """Run a cell that must not fail. Returns what it printed."""
+        cell = self.run(code, timeout=timeout)
+        assert cell.error is None, cell.traceback
+        return cell.text.strip()
+
+    def wait_for_text(self, message_id: str, text: str, *, timeout: float = 60) -> None:
+        """Return when the cell has printed `text`."""
+        seen = ""
+        deadline = time.monotonic() + timeout
+        while text not in seen:
+            message = self._client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
+            if message["parent_header"].get("msg_id") == message_id:
+                assert message["msg_type"] != "error", message["content"]
+                seen += message["content"].get("text", "")
+
+    def interrupt(self) -> None:
+        """Press Stop: SIGINT to the kernel's process group."""
+        self._manager.interrupt_kernel()
+
+    def restart(self) -> None:
+        """Restart politely, as the menu does."""
+        self._client.stop_channels()
+        self._manager.restart_kernel()
+        self._connect()
+
+    def kill(self) -> None:
+        """kill -9 the kernel process alone, and reap it."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._manager.provisioner.process.wait()
+
+    def close(self) -> None:
+        """End the kernel, whatever state it is in."""
+        self._client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+        self._manager.cleanup_resources()
+
+    def _connect(self) -> None:
+        self._client = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=60)
+        while True:
+            try:
+                self._client.get_iopub_msg(timeout=0.2)
+            except queue.Empty:
+                return
+
+
+@contextmanager
+def start_kernel(**env: str) -> Iterator[Kernel]:
+    """A kernel that is gone afterwards, with extra environment variables."""
+    manager: Any = KernelManager(kernel_name="python3")
+    manager.start_kernel(env=os.environ | env)
+    kernel = Kernel(manager)
+    try:
+        yield kernel
+    finally:
+        kernel.close()
