@@ -85,6 +85,10 @@ class RequestOutput:
         """
         self.finished |= newer.finished
         self.metrics = newer.metrics
+        if self.prompt_logprobs is None:
+            self.prompt_logprobs = newer.prompt_logprobs
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = newer.num_cached_tokens
         mine = {completion.index: i for i, completion in enumerate(self.outputs)}
         for completion in newer.outputs:
             position = mine.get(completion.index)

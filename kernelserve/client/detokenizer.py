@@ -59,7 +59,7 @@ class IncrementalDetokenizer:
 
     @property
     def unsettled_text(self) -> str:
-        """Text of the tail if its characters are complete; a later byte could still make it invalid."""
+        """Text of the tail if it is complete characters; a later byte could make it invalid."""
         return "" if self._unsettled.endswith(_REPLACEMENT) else self._unsettled
 
     def feed(self, token_id: int) -> str:

@@ -1,4 +1,4 @@
-"""Turns the log-probabilities of the engine into what a caller reads: one dict for each position."""
+"""Turns the log-probabilities of the engine into what a caller reads."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MAX_CONTEXT = 4
 class LogprobsProcessor:
     """Collects the log-probabilities of one answer. Without a tokenizer the entries have no text.
 
-    Each dict lists the sampled token first, then the top-k. A sampled token that is among the top-k has its place
-    there as rank; otherwise the rank that the engine counted.
+    Each dict lists the sampled token first, then the top-k. A sampled token that is among the
+    top-k has its place there as rank, else the rank that the engine counted.
     """
 
     def __init__(self, tokenizer: ClientTokenizer | None, prompt_token_ids: Sequence[int]) -> None:
@@ -38,7 +38,7 @@ class LogprobsProcessor:
             self._context = [*self._context, token_ids[0]][-_MAX_CONTEXT:]
 
     def read_prompt(self, lists: LogprobsLists) -> list[PositionLogprobs | None]:
-        """Return one entry for each prompt token; the first has none, for nothing precedes it."""
+        """Return one entry for each prompt token; the first is None."""
         prompt = self._prompt_token_ids
         entries: list[PositionLogprobs | None] = [None]
         for i, row in enumerate(_rows(lists), start=1):
@@ -72,7 +72,7 @@ def _rows(lists: LogprobsLists) -> list[tuple[list[int], list[float], int]]:
 
 
 def _completed_character(tokenizer: ClientTokenizer, token_id: int, context: Sequence[int]) -> str:
-    """Return the character that `token_id` completes after the end of `context`, "" if it completes none."""
+    """Return the character that `token_id` completes after `context`, "" if it completes none."""
     for length in range(1, len(context) + 1):
         before = list(context[-length:])
         whole = tokenizer.decode([*before, token_id], skip_special_tokens=False)

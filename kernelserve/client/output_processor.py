@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from kernelserve.client.parent_request import OutputSink, ParentRequest
@@ -12,6 +13,8 @@ from kernelserve.errors import EngineRequestError
 from kernelserve.protocol import EngineCoreOutput, EngineCoreOutputs, FinishReason
 
 __all__ = ["OutputProcessor", "OutputSink"]
+
+logger = logging.getLogger(__name__)
 
 
 class OutputProcessor:
@@ -52,24 +55,12 @@ class OutputProcessor:
         to_abort: list[str] = []
         for output in outputs.outputs:
             found = self._states.get(output.request_id)
-            if found is None:
-                continue
-            state, parent = found
-            if output.finish_reason is FinishReason.ERROR:
-                to_abort += self._fail(parent, output)
-                continue
-            state.update(output, now=now, engine_time=outputs.timestamp)
-            if state.finish_reason is not None:
-                self._remove(state, parent)
-                if output.finish_reason is None:
-                    to_abort.append(state.internal_id)
-            elif not output.new_token_ids:
-                continue
-            parent.publish(state)
+            if found is not None:
+                to_abort += self._process(output, *found, now=now, engine_time=outputs.timestamp)
         return to_abort
 
     def abort_requests(self, request_ids: Iterable[str], now: float | None = None) -> list[str]:
-        """End requests by the caller's id (all that share it) or the internal one, of an answer too.
+        """End requests by the caller's id, all that share it, or by an internal one.
 
         Their last outputs are made here, with the text so far. Ids that are unknown or have ended
         are ignored. Returns the ids that the engine must abort.
@@ -92,6 +83,29 @@ class OutputProcessor:
         for parent in parents:
             parent.sink.fail(error)
 
+    def _process(
+        self,
+        output: EngineCoreOutput,
+        state: RequestState,
+        parent: ParentRequest,
+        *,
+        now: float,
+        engine_time: float,
+    ) -> list[str]:
+        if output.finish_reason is FinishReason.ERROR:
+            return self._fail(parent, output, str(output.stop_reason or "no reason given"))
+        try:
+            state.update(output, now=now, engine_time=engine_time)
+        except Exception as error:  # one bad request must not harm the others
+            logger.exception("The output of request %s cannot be processed", parent.request_id)
+            return self._fail(parent, output, repr(error))
+        if state.finished:
+            self._remove(state, parent)
+        elif not output.new_token_ids:
+            return []
+        parent.publish(state)
+        return [state.internal_id] if state.finished and not output.finished else []
+
     def _find(self, request_id: str) -> list[tuple[RequestState, ParentRequest]]:
         if request_id in self._parents:
             parents = [self._parents[request_id]]
@@ -101,15 +115,14 @@ class OutputProcessor:
             parents = list(self._by_request_id.get(request_id, ()))
         return [(state, parent) for parent in parents for state in parent.unfinished_states]
 
-    def _fail(self, parent: ParentRequest, output: EngineCoreOutput) -> list[str]:
-        """End the request of a failed answer. Returns its other answers, which still run."""
-        siblings = [state for state in parent.unfinished_states]
-        for state in siblings:
-            del self._states[state.internal_id]
+    def _fail(self, parent: ParentRequest, output: EngineCoreOutput, reason: str) -> list[str]:
+        """End the whole request of one answer. Returns the answers that the engine still runs."""
+        unfinished = [state.internal_id for state in parent.unfinished_states]
+        for internal_id in unfinished:
+            del self._states[internal_id]
         self._forget(parent)
-        reason = output.stop_reason or "no reason given"
         parent.sink.fail(EngineRequestError(f"request {parent.request_id} failed: {reason}"))
-        return [s.internal_id for s in siblings if s.internal_id != output.request_id]
+        return [i for i in unfinished if i != output.request_id or not output.finished]
 
     def _remove(self, state: RequestState, parent: ParentRequest) -> None:
         del self._states[state.internal_id]

@@ -53,11 +53,11 @@ class ParentRequest:
     @property
     def unfinished_states(self) -> list[RequestState]:
         """Answers that have not ended."""
-        return [state for state in self.states if state.finish_reason is None]
+        return [state for state in self.states if not state.finished]
 
     def publish(self, state: RequestState) -> None:
         """Give the sink what is new about `state`, which may just have ended."""
-        if state.finish_reason is not None:
+        if state.finished:
             self._num_unfinished -= 1
         if self._output_kind is RequestOutputKind.DELTA:
             self.sink.put(self._make_output([state.take_delta()], state))

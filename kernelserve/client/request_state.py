@@ -60,9 +60,14 @@ class RequestState:
             )
         self._num_taken = 0
 
+    @property
+    def finished(self) -> bool:
+        """Whether the answer has ended."""
+        return self.finish_reason is not None
+
     def update(self, output: EngineCoreOutput, *, now: float, engine_time: float) -> None:
         """Take what one step brought. An `error` has no place here: it fails the whole request."""
-        assert self.finish_reason is None
+        assert not self.finished
         if output.events:
             self.timings.record_events(output.events)
         if output.prefill_stats is not None and self.num_cached_tokens is None:
@@ -77,14 +82,14 @@ class RequestState:
         if self._reports_logprobs and output.new_logprobs is not None:
             assert self._logprobs is not None
             self._logprobs.append(output.new_logprobs, num_new)
-        if self.finish_reason is None and output.finish_reason is not None:
+        if not self.finished and output.finish_reason is not None:
             self._finish_as_engine(output.finish_reason, output.stop_reason)
-        if self.finish_reason is not None:
+        if self.finished:
             self.timings.record_end(now)
 
     def abort(self, now: float | None) -> None:
         """End the answer here, with the text that there is."""
-        assert self.finish_reason is None
+        assert not self.finished
         self.finish_reason = str(FinishReason.ABORT)
         if self._text is not None:
             self._text.finish(search=False)
