@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml constraints/cpu.txt
 	fi
 	echo "== setup: $$($$python --version), packages into $(VENV)"
 	[ -x $(BIN)/python ] || $$python -m venv $(VENV)
-	pip=($(RUN) pip --disable-pip-version-check install --quiet)
+	pip=($(RUN) pip --disable-pip-version-check install -qq)
 	command -v nvidia-smi >/dev/null || pip+=(--constraint constraints/cpu.txt)
 	"$${pip[@]}" torch
 	"$${pip[@]}" $(PACKAGE)
