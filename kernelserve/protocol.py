@@ -266,6 +266,7 @@ class LaunchSpec(msgspec.Struct, kw_only=True):
     owner_pid: int = 0
     fake_model: bool = False
     """Run with a fake model runner: for measuring and testing the engine without a model."""
+    log_path: str = ""
 
 
 class ClientHello(msgspec.Struct, kw_only=True):
@@ -354,5 +355,7 @@ class UtilityReply(msgspec.Struct, array_like=True, tag="utility"):
     output: UtilityOutput
 
 
-EngineMessage = EngineStatus | EngineReady | EngineFailure | EngineDead | EngineCoreOutputs | UtilityReply
+EngineMessage = (
+    EngineStatus | EngineReady | EngineFailure | EngineDead | EngineCoreOutputs | UtilityReply
+)
 """Whatever an engine sends to a client."""

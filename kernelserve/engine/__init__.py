@@ -1,0 +1,1 @@
+"""The engine process: the busy loop, its threads, and when it ends."""

@@ -1,0 +1,87 @@
+"""Tells each client once what became of the start, and until then how far it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from kernelserve.engine.client_table import ClientTable
+from kernelserve.engine.output_thread import OutputThread
+from kernelserve.protocol import EngineFailure, EngineReady, EngineStatus
+
+__all__ = ["Reception"]
+
+
+class Reception:
+    """Between the main thread, which loads, and the input thread, which lets clients in.
+
+    A client that comes in while the engine loads hears of the progress and then the outcome; one that comes later
+    hears the outcome at once. The lock makes it exactly one outcome for each.
+    """
+
+    def __init__(
+        self, clients: ClientTable, output: OutputThread, clock: Callable[[], float]
+    ) -> None:
+        self._clients = clients
+        self._output = output
+        self._clock = clock
+        self._began = clock()
+        self._lock = threading.Lock()
+        self._somebody_was_told = threading.Event()
+        self._outcome: EngineReady | EngineFailure | None = None
+        self._phase = "import"
+        self._done: float | None = None
+
+    @property
+    def phase(self) -> str:
+        """What the engine is doing, or was doing when it became ready or failed."""
+        return self._phase
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether there is no outcome yet."""
+        return self._outcome is None
+
+    def report_progress(self, phase: str, done: float | None) -> None:
+        """Note how far the start is. Clients hear of a new phase at once, of the rest by `repeat_status`."""
+        with self._lock:
+            changed = phase != self._phase
+            self._phase, self._done = phase, done
+            if changed:
+                self._output.broadcast(self._status())
+
+    def repeat_status(self) -> None:
+        """Show the clients of a loading engine that it lives."""
+        with self._lock:
+            if self._outcome is None:
+                self._output.broadcast(self._status())
+
+    def conclude(self, outcome: EngineReady | EngineFailure) -> None:
+        """Tell everybody, now and from now on."""
+        with self._lock:
+            self._outcome = outcome
+            for index in self._clients.indices:
+                self._tell(index, outcome)
+
+    def welcome(self, index: int) -> None:
+        """Greet a client that the table and the output thread know."""
+        with self._lock:
+            if self._outcome is None:
+                self._output.send(index, self._status())
+            else:
+                self._tell(index, self._outcome)
+
+    def wait_until_told(self, timeout: float) -> None:
+        """Return when a client was told of the outcome, or after `timeout` seconds."""
+        self._somebody_was_told.wait(timeout)
+
+    def _tell(self, index: int, outcome: EngineReady | EngineFailure) -> None:
+        if isinstance(outcome, EngineReady):
+            outcome = msgspec.structs.replace(outcome, client_index=index)
+        self._output.send(index, outcome)
+        self._somebody_was_told.set()
+
+    def _status(self) -> EngineStatus:
+        return EngineStatus(self._phase, self._clock() - self._began, self._done)
