@@ -1,0 +1,1 @@
+"""Loads transformers models and runs them on the paged KV cache."""

@@ -1,0 +1,114 @@
+"""A transformers model that is ready to run steps on a paged KV cache."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelserve.attention import AttentionBackend, AttentionMetadata, LayerKVCache
+from kernelserve.errors import UnsupportedModelError
+from kernelserve.model.kv_cache_spec import KVCacheSpec
+from kernelserve.model.paged_attention import PagedAttention
+
+__all__ = ["LoadedModel"]
+
+
+@dataclass
+class LoadedModel:
+    """The model and what the engine must know about it. `attach` comes before `forward`."""
+
+    module: Any
+    """A transformers causal LM on `device`, in eval mode, without gradients."""
+    hf_config: Any
+    dtype: torch.dtype
+    device: torch.device
+    model_type: str
+    vocab_size: int
+    """Rows of the output head."""
+    max_model_len: int
+    """The model's own limit."""
+    max_model_len_reason: str
+    """Why the limit is what it is."""
+    weight_bytes: int
+    tokenizer_dir: str
+    """Empty: the model brings no tokenizer."""
+    eos_token_ids: list[int]
+    generation_defaults: dict[str, Any]
+    kv_cache_spec: KVCacheSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._attention = PagedAttention(self.module)
+        accepted = inspect.signature(self.module.forward).parameters
+        self._selects_rows = "logits_to_keep" in accepted
+        self.kv_cache_spec = KVCacheSpec(self._discover_layers(), self.dtype.itemsize)
+
+    def attach(self, kv_caches: list[LayerKVCache], backend: AttentionBackend) -> None:
+        """Give layer i of `kv_cache_spec` the memory kv_caches[i]."""
+        self._attention.attach(self.kv_cache_spec.layers, kv_caches, backend)
+
+    def allocate(
+        self, backend: AttentionBackend, *, num_blocks: int, block_size: int
+    ) -> list[LayerKVCache]:
+        """Return the KV cache of all layers and attach it."""
+        kv_caches = [
+            backend.allocate(
+                num_blocks,
+                block_size=block_size,
+                num_kv_heads=layer.num_kv_heads,
+                key_dim=layer.key_dim,
+                value_dim=layer.value_dim,
+                dtype=self.dtype,
+                device=self.device,
+            )
+            for layer in self.kv_cache_spec.layers
+        ]
+        self.attach(kv_caches, backend)
+        return kv_caches
+
+    def detach(self) -> None:
+        """Let go of the KV cache."""
+        self._attention.detach()
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        metadata: AttentionMetadata,
+        logits_indices: torch.Tensor,
+    ) -> torch.Tensor:
+        """Run one flattened row of tokens; return the logits of the asked rows.
+
+        Args:
+            input_ids, positions: int64 [T]
+            logits_indices: int64 [R], rows of the T; may be empty.
+
+        Returns [R, vocab] in the dtype of the model, scaled and capped as the model itself does.
+        """
+        with self._attention.step(metadata):
+            return self._run(input_ids, positions, logits_indices)
+
+    def _run(
+        self, input_ids: torch.Tensor, positions: torch.Tensor, logits_indices: torch.Tensor
+    ) -> torch.Tensor:
+        selection = {"logits_to_keep": logits_indices} if self._selects_rows else {}
+        output = self.module(
+            input_ids=input_ids[None], position_ids=positions[None], use_cache=False, **selection
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits if self._selects_rows else logits[logits_indices]
+
+    @torch.inference_mode()
+    def _discover_layers(self) -> tuple[Any, ...]:
+        token = torch.zeros(1, dtype=torch.int64, device=self.device)
+        layers = self._attention.discover(lambda: self._run(token, token, token))
+        expected = getattr(self.hf_config, "num_hidden_layers", len(layers))
+        if not layers or len(layers) < expected:
+            raise UnsupportedModelError(
+                f"only {len(layers)} of the {expected} layers of a {self.model_type} model attend "
+                "through transformers' attention interface; this engine needs all of them"
+            )
+        return layers

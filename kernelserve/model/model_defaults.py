@@ -1,0 +1,57 @@
+"""What a model folder recommends: the tokens that end an answer, and sampling options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["eos_token_ids", "generation_defaults"]
+
+_SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+def eos_token_ids(folder: Path, tokenizer_dir: str, config: Any) -> list[int]:
+    """Return the end tokens named by generation config, model config and tokenizer, in this order."""
+    found = [*_as_ids(_read(folder / "generation_config.json").get("eos_token_id"))]
+    found += _as_ids(getattr(config, "eos_token_id", None))
+    if tokenizer_dir:
+        found += _tokenizer_eos(Path(tokenizer_dir))
+    return list(dict.fromkeys(found))
+
+
+def generation_defaults(folder: Path) -> dict[str, Any]:
+    """Return the sampling options of the generation config, under the names of SamplingParams."""
+    settings = _read(folder / "generation_config.json")
+    if settings.get("do_sample") is False:
+        return {}
+    return {name: settings[name] for name in _SAMPLING_FIELDS if settings.get(name) is not None}
+
+
+def _tokenizer_eos(folder: Path) -> list[int]:
+    token = _read(folder / "tokenizer_config.json").get("eos_token")
+    if isinstance(token, dict):
+        token = token.get("content")
+    if not token:
+        return []
+    tokenizer = _read(folder / "tokenizer.json")
+    for added in tokenizer.get("added_tokens") or []:
+        if added.get("content") == token:
+            return [int(added["id"])]
+    vocab = (tokenizer.get("model") or {}).get("vocab")
+    return [int(vocab[token])] if isinstance(vocab, dict) and token in vocab else []
+
+
+def _as_ids(value: Any) -> list[int]:
+    if value is None:
+        return []
+    return [int(i) for i in value] if isinstance(value, list | tuple) else [int(value)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The object in a file that need not be there."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
