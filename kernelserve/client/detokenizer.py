@@ -75,6 +75,8 @@ class IncrementalDetokenizer:
                 return chunk
             self._prefix = self._decode(self._context)
             self._stream = None
+        if self._backend.id_to_token(token_id) is None:
+            return ""
         self._tail.append(token_id)
         return self._settle()
 
@@ -112,7 +114,9 @@ class IncrementalDetokenizer:
 
     def _commit(self, count: int, fresh: str) -> str:
         if fresh:
-            self._context = self._tail[:count]
+            # Half a character at the end of the prompt stays: the context must not begin within one.
+            kept = self._context if self._cut_in_character else []
+            self._context = kept + self._tail[:count]
             self._prefix = self._decode(self._context)
             self._cut_in_character = False
         self._tail = self._tail[count:]

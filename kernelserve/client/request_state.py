@@ -67,7 +67,6 @@ class RequestState:
 
     def update(self, output: EngineCoreOutput, *, now: float, engine_time: float) -> None:
         """Take what one step brought. An `error` has no place here: it fails the whole request."""
-        assert not self.finished
         if output.events:
             self.timings.record_events(output.events)
         if output.prefill_stats is not None and self.num_cached_tokens is None:
