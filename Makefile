@@ -60,7 +60,7 @@ test: setup
 	$(RUN) pytest $(ARGS)
 
 lab: setup
-	@$(RUN) jupyterlab notebooks/01_quick_start.ipynb $(ARGS)
+	@$(RUN) jupyterlab $$([ $$(id -u) != 0 ] || echo --allow-root) notebooks/01_quick_start.ipynb $(ARGS)
 
 bench: setup
 	@$(RUN) kernelserve.bench $(ARGS)
