@@ -12,6 +12,7 @@ from kernelserve.process_identity import is_process_alive
 __all__ = ["ProcessWatch"]
 
 _POLL_S = 0.1
+_SOON_S = 0.01
 
 
 class ProcessWatch:
@@ -49,7 +50,9 @@ class ProcessWatch:
     async def wait_for(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds; return whether the process has ended."""
         with anyio.move_on_after(timeout):
-            await self.wait()
+            # Another task may be in `wait`, and a descriptor has room for one.
+            while self.is_alive:  # noqa: ASYNC110
+                await anyio.sleep(_SOON_S)
         return not self.is_alive
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ class ClientTransport:
         except BaseException:
             self._close_sockets()
             raise
-        self._fd = self._pull.getsockopt(zmq.FD)
+        self._fd = self._pull.fileno()
         self._hello = ClientHello(
             protocol_version=PROTOCOL_VERSION,
             token=descriptor.token,
@@ -63,7 +63,7 @@ class ClientTransport:
             if (message := self.receive_nowait()) is not None:
                 return message
             # The descriptor is edge-triggered: wait only when nothing is left, by the socket's own word.
-            if not self._pull.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            if not self._pull.events & zmq.POLLIN:
                 await anyio.wait_readable(self._fd)
 
     def receive_nowait(self) -> EngineMessage | None:
