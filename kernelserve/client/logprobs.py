@@ -49,20 +49,18 @@ class LogprobsProcessor:
         self, row: tuple[list[int], list[float], int], context: Sequence[int]
     ) -> PositionLogprobs:
         token_ids, logprobs, sampled_rank = row
-        entry: PositionLogprobs = {}
-        ranks = [sampled_rank, *range(1, len(token_ids))]
-        for token_id, logprob, rank in zip(token_ids, logprobs, ranks, strict=True):
-            entry[token_id] = Logprob(logprob, rank, self._text(token_id, context))
-        return entry
-
-    def _text(self, token_id: int, context: Sequence[int]) -> str | None:
         tokenizer = self._tokenizer
-        if tokenizer is None:
-            return None
-        text = tokenizer.token_text(token_id)
-        if not text.endswith(_REPLACEMENT):
-            return text
-        return _completed_character(tokenizer, token_id, context)
+        text: str | None = None
+        entry: PositionLogprobs = {}
+        rank = sampled_rank
+        for place, token_id in enumerate(token_ids, start=1):
+            if tokenizer is not None:
+                text = tokenizer.token_text(token_id)
+                if text[-1:] == _REPLACEMENT:
+                    text = _completed_character(tokenizer, token_id, context)
+            entry[token_id] = Logprob(logprobs[place - 1], rank, text)
+            rank = place
+        return entry
 
 
 def _rows(lists: LogprobsLists) -> list[tuple[list[int], list[float], int]]:

@@ -33,11 +33,12 @@ class StopStrings:
         """Return how many last characters of `text`, none before `start`, may begin a match."""
         if self._include_in_output:
             return 0
-        room = len(text) - start
         longest = 0
         for string in self._strings:
-            for length in range(min(len(string) - 1, room), longest, -1):
-                if text.endswith(string[:length]):
-                    longest = length
+            position = max(start, len(text) - len(string) + 1)
+            while (position := text.find(string[0], position)) >= 0:
+                if string.startswith(text[position:]):
+                    longest = max(longest, len(text) - position)
                     break
+                position += 1
         return longest
