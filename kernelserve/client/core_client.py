@@ -17,6 +17,7 @@ from kernelserve.client.engine_errors import crash_error, dead_error, start_erro
 from kernelserve.client.engine_opener import find_engine, open_engine
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_process import EngineProcess
+from kernelserve.client.heartbeat import Heartbeat
 from kernelserve.client.transport import ClientTransport
 from kernelserve.client.utility_calls import UtilityCalls
 from kernelserve.config import EngineConfig
@@ -38,10 +39,7 @@ __all__ = ["CoreClient"]
 
 _LOGGER = logging.getLogger(__name__)
 _BURST = 32
-_BEAT_S = 1.0
 _HEARTBEAT_ID = 0
-_LOADING_TIMEOUT_S = 60.0
-"""While an engine loads, a long native call may keep all its threads from running."""
 _LAST_MESSAGES_S = 0.2
 
 
@@ -67,7 +65,9 @@ class CoreClient:
         on_status: Callable[[EngineStatus], None] | None,
     ) -> None:
         self._open_process = open_process
-        self._heartbeat_timeout = heartbeat_timeout
+        self._heartbeat = Heartbeat(
+            heartbeat_timeout, send_ping=self._send_ping, on_silence=self._give_up
+        )
         self._on_status = on_status
         self._resources = contextlib.AsyncExitStack()
         self._calls = UtilityCalls()
@@ -77,8 +77,6 @@ class CoreClient:
         self._error: EngineError | None = None
         self._ready: EngineReady | None = None
         self._phase = ""
-        self._silent_s = 0.0
-        self._ping_pending = False
         self._hung = False
         self._stop_wanted = False
 
@@ -201,7 +199,7 @@ class CoreClient:
         self._resources.push_async_callback(self._end_process)
         tasks.start_soon(self._receive_messages)
         tasks.start_soon(self._watch_process)
-        tasks.start_soon(self._watch_heartbeat)
+        tasks.start_soon(self._heartbeat.run)
         self._transport.say_hello()
 
     async def _end_process(self) -> None:
@@ -240,18 +238,19 @@ class CoreClient:
             self._fail(EngineDeadError(f"the engine sent what cannot be read: {error}"))
 
     def _take(self, message: EngineMessage) -> None:
-        self._silent_s = 0.0
+        self._heartbeat.hear()
         match message:
             case EngineCoreOutputs():
                 self._outputs.append(message)
                 self._arrival.set()
             case UtilityReply(output):
-                self._ping_pending &= output.call_id != _HEARTBEAT_ID
+                self._heartbeat.hear(is_answer=output.call_id == _HEARTBEAT_ID)
                 self._calls.complete(output)
             case EngineStatus():
                 self._show(message)
             case EngineReady():
                 self._ready = message
+                self._heartbeat.engine_is_ready = True
                 self._started.set()
             case EngineFailure():
                 self._fail(start_error(message, self.log_path))
@@ -283,24 +282,15 @@ class CoreClient:
                 EngineDeadError(f"the engine process {end}\nLog of the engine: {self.log_path}")
             )
 
-    async def _watch_heartbeat(self) -> None:
-        """Count silence in own beats, so that a pause of this process is not taken for one of the engine."""
-        timeout = self._heartbeat_timeout
-        beat_s = min(_BEAT_S, timeout / 4)
-        while True:
-            await anyio.sleep(beat_s)
-            self._silent_s += beat_s
-            limit = timeout if self._ready is not None else max(timeout, _LOADING_TIMEOUT_S)
-            if self._silent_s > limit:
-                self._hung = True
-                self._fail(
-                    EngineDeadError(
-                        f"no heartbeat for {limit:g} s: the engine (pid "
-                        f"{self._process.descriptor.pid}) is there but does not answer\n"
-                        f"Log of the engine: {self.log_path}"
-                    )
-                )
-                return
-            if self._ready is not None and not self._ping_pending:
-                self._ping_pending = True
-                self._transport.send(RequestType.UTILITY, UtilityRequest(_HEARTBEAT_ID, "ping"))
+    def _send_ping(self) -> None:
+        self._transport.send(RequestType.UTILITY, UtilityRequest(_HEARTBEAT_ID, "ping"))
+
+    def _give_up(self, silent_s: float) -> None:
+        self._hung = True
+        pid = self._process.descriptor.pid
+        self._fail(
+            EngineDeadError(
+                f"no heartbeat for {silent_s:g} s: the engine (pid {pid}) is there but does not "
+                f"answer\nLog of the engine: {self.log_path}"
+            )
+        )

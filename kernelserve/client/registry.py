@@ -95,7 +95,7 @@ def find(name: str) -> EngineDescriptor | None:
 @contextlib.contextmanager
 def registry_lock() -> Iterator[None]:
     """Hold the registry while an engine is entered. Left-overs of dead engines are removed first."""
-    with (runtime_dir() / "lock").open("w") as file:
+    with (runtime_dir() / "registry.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for directory in _run_dirs():
             descriptor = _read(directory)

@@ -63,7 +63,7 @@ class ClientTransport:
             if (message := self.receive_nowait()) is not None:
                 return message
             # The descriptor is edge-triggered: wait only when nothing is left, by the socket's own word.
-            if not self._pull.events & zmq.POLLIN:
+            if not self._pull.poll(0):
                 await anyio.wait_readable(self._fd)
 
     def receive_nowait(self) -> EngineMessage | None:
