@@ -14,7 +14,7 @@ from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.engine_sessions import ENGINE_SESSIONS, StatusCallback
 from kernelserve.client.processed_request import ProcessedRequest
-from kernelserve.client.prompt import Prompt, TokensPrompt
+from kernelserve.client.prompt import Prompt
 from kernelserve.config import EngineConfig
 from kernelserve.errors import EngineDeadError, EngineUnloadedError, InvalidRequestError
 from kernelserve.sampling_params import SamplingParams
@@ -128,12 +128,12 @@ class EngineHandle:
 
     def render_chat(
         self, session: EngineSession, messages: Sequence[ChatMessage], options: ChatOptions
-    ) -> TokensPrompt:
+    ) -> Prompt:
         """Apply the chat template of a started session. Raises InvalidRequestError."""
         tokenizer = session.tokenizer
         if tokenizer is None:
             raise InvalidRequestError("this engine runs without a tokenizer: send token ids")
-        return TokensPrompt(prompt_token_ids=tokenizer.apply_chat_template(messages, **options))
+        return tokenizer.apply_chat_template(messages, **options)
 
     def _claim(self) -> EngineSession:
         if self._attach:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
-from kernelserve.client.core_client import CoreClient
 
 from kernelserve.client.client_thread import ClientThread
+from kernelserve.client.core_client import CoreClient
 from kernelserve.client.input_processor import InputProcessor
 from kernelserve.client.output_processor import OutputProcessor, OutputSink
 from kernelserve.client.processed_request import ProcessedRequest
@@ -22,7 +23,7 @@ from kernelserve.protocol import EngineReady, SchedulerStats, StepRecord
 
 __all__ = ["EngineSession"]
 
-_Command = Callable[[], Any]
+_Command = Callable[[], Awaitable[None]]
 
 
 class OpenCore(Protocol):
@@ -44,7 +45,7 @@ class EngineSession:
     def __init__(self, thread: ClientThread, open_core: OpenCore, *, num_step_records: int) -> None:
         self._thread = thread
         self._open_core = open_core
-        self._scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
         self._send_command, self._commands = anyio.create_memory_object_stream[_Command](math.inf)
         self._output_processor: OutputProcessor | None = None
         self._core: CoreClient | None = None
@@ -105,7 +106,9 @@ class EngineSession:
         """Live in the client thread: connect, serve, clean up. Never raises; see `started` and `error`."""
         error: EngineError = EngineDeadError("the connection to the engine has ended")
         try:
-            with self._scope:
+            with anyio.CancelScope() as self._scope:
+                if self._error is not None:  # closed before it began
+                    return
                 async with self._open_core() as core:
                     self._become_ready(core)
                     async with anyio.create_task_group() as tasks:
@@ -156,14 +159,14 @@ class EngineSession:
         for processed, sink in requests:
             processor.add_request(processed, sink, now)
             for request in processed.requests:
-                self._send_command.send_nowait(lambda request=request: core.add_request(request))
+                self._send_command.send_nowait(partial(core.add_request, request))
 
     def _abort(self, request_ids: Sequence[str]) -> None:
         core, processor = self._core, self._output_processor
         if self._error is None and core is not None and processor is not None:
             ids = processor.abort_requests(request_ids)
             if ids:
-                self._send_command.send_nowait(lambda: core.abort(ids))
+                self._send_command.send_nowait(partial(core.abort, ids))
 
     async def _call(self, method: str, *args: Any) -> Any:
         if self._error is not None:
@@ -174,7 +177,8 @@ class EngineSession:
     def _close(self, error: EngineError) -> None:
         if self._error is None:
             self._error = error
-        self._scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     def _end(self, error: EngineError) -> None:
         self._error = self._error or error

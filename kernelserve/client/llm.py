@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -245,13 +245,15 @@ def _stream_text(session: EngineSession, processed: ProcessedRequest) -> Iterato
             session.abort([processed.internal_id])
 
 
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+def _as_list(prompts: Any) -> list[Prompt]:
     """One prompt is text, a dict, a (text, ids) pair or a list of ids; anything else is a list of prompts."""
-    if isinstance(prompts, str | dict | tuple):
-        return [prompts]  # type: ignore[list-item]
-    if len(prompts) and all(isinstance(item, int) for item in prompts):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
+    pair = isinstance(prompts, tuple) and len(prompts) == 2 and not isinstance(prompts[1], str)
+    if isinstance(prompts, str | Mapping) or pair:
+        return [prompts]
+    if not isinstance(prompts, Iterable):
+        raise InvalidRequestError(f"prompts={prompts!r:.80} must be a prompt or a list of prompts")
+    batch = list(prompts)
+    return [batch] if batch and all(isinstance(item, int) for item in batch) else batch
 
 
 def _spread(value: Any, count: int, name: str) -> list[Any]:

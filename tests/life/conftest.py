@@ -78,12 +78,8 @@ def wait_until(
 
 
 def _left_files(folder: Path) -> list[str]:
-    """Files of engines; the empty folders and the lock files of the registry may stay."""
-    return [
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if not path.is_dir() and path.suffix != ".lock"
-    ]
+    """Files of engines; the lock of the registry stays."""
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "lock"]
 
 
 def _shared_memory() -> set[str]:
