@@ -107,7 +107,7 @@ class InputBatch:
             rows=rows,
             query_lens=counts,
             seq_lens=ends,
-            input_ids=self._token_ids[token_rows, positions],
+            input_ids=self._token_ids[token_rows, positions].astype(np.int64),
             positions=positions,
             slot_mapping=blocks * self._block_size + positions % self._block_size,
             block_table=self._block_table[rows, :max_blocks],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kernelserve.config import EngineConfig
 from kernelserve.errors import KVCacheMemoryError
+from kernelserve.model.device_memory import format_bytes
 from kernelserve.worker.memory import DeviceMemory
 
 __all__ = ["CPU_DEFAULT_BYTES", "KVCacheSize", "plan_kv_cache"]
@@ -42,13 +43,15 @@ def plan_kv_cache(
     sizer = _Sizer(config, bytes_per_block, model_max_len, weight_bytes, memory)
     num_blocks, source = sizer.num_blocks(on_cpu=on_cpu)
     if num_blocks * bytes_per_block > memory.free:
-        raise sizer.error(f"{source} asks for {_size(num_blocks * bytes_per_block)}", num_blocks)
+        raise sizer.error(
+            f"{source} asks for {format_bytes(num_blocks * bytes_per_block)}", num_blocks
+        )
     max_len = min(sizer.wanted_len, (num_blocks - 1) * config.block_size)
     if max_len < 1:
         raise sizer.error(f"{source} gives no block", num_blocks)
     if config.max_model_len is not None and max_len < config.max_model_len:
         raise sizer.error(
-            f"{source} gives {_size(num_blocks * bytes_per_block)}, too little for one request of "
+            f"{source} gives {format_bytes(num_blocks * bytes_per_block)}, too little for one request of "
             f"max_model_len={config.max_model_len}",
             num_blocks,
         )
@@ -94,22 +97,15 @@ class _Sizer:
         remedy = (
             f"max_model_len={fitting_len} would fit"
             if fitting_len
-            else f"a KV cache needs at least {_size(2 * self.bytes_per_block)}"
+            else f"a KV cache needs at least {format_bytes(2 * self.bytes_per_block)}"
         )
         if one_request <= self.memory.free:
             remedy += f", or kv_cache_memory_bytes={one_request} for the full length"
         return KVCacheMemoryError(
-            f"The KV cache does not fit: {problem}. Memory: {_size(self.memory.total)} in all, "
-            f"{_size(self.memory.free)} free after {_size(self.weight_bytes)} of weights; "
-            f"one request of {self.wanted_len} tokens needs {_size(one_request)} "
-            f"({_size(self.bytes_per_block)} for each block of {self.config.block_size} tokens). "
+            f"The KV cache does not fit: {problem}. Memory: {format_bytes(self.memory.total)} in all, "
+            f"{format_bytes(self.memory.free)} free after {format_bytes(self.weight_bytes)} of weights; "
+            f"one request of {self.wanted_len} tokens needs {format_bytes(one_request)} "
+            f"({format_bytes(self.bytes_per_block)} for each block of {self.config.block_size} tokens). "
             f"What would work: {remedy}.",
             phase="allocate KV cache",
         )
-
-
-def _size(num_bytes: int) -> str:
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:.2f} {unit}"
-    return f"{num_bytes / 1024:.1f} KiB"

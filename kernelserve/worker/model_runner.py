@@ -12,27 +12,39 @@ from torch import Tensor
 from kernelserve.attention import AttentionMetadata
 from kernelserve.config import EngineConfig
 from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
-from kernelserve.model import LoadedModel
-from kernelserve.protocol import LogprobsLists
+from kernelserve.model.loaded_model import LoadedModel
 from kernelserve.worker.input_batch import InputBatch
+from kernelserve.worker.prompt_logprobs import PromptLogprobs
 from kernelserve.worker.sampler import Sampler
 from kernelserve.worker.sampling_metadata import SamplingMetadata
 from kernelserve.worker.step_inputs import StepInputs
 
 __all__ = ["ModelRunner"]
 
-_MAX_LOGITS = 2**24
-"""Most logits that prompt log-probabilities hold at a time (64 MiB)."""
+_MAX_LOGPROBS = 2**24
+"""Most prompt log-probabilities that are computed at a time (64 MiB)."""
 
 
 @dataclass(slots=True)
 class _HeldStep:
     """What `execute_model` leaves for `sample_tokens`; None stands for an empty plan."""
 
-    inputs: StepInputs | None
-    logits: Tensor | None
+    inputs: StepInputs | None = None
+    logits: Tensor | None = None
     """[sampled requests, vocab]"""
-    prompt_logprobs: dict[str, LogprobsLists]
+
+
+@dataclass(slots=True)
+class _PromptPart:
+    """Positions of one prompt from `start` on, and where in the flattened row they are."""
+
+    gathered: PromptLogprobs
+    start: int
+    indices: NDArray[np.int64]
+
+    def gather(self, logits: Tensor, *, rows_at_once: int) -> None:
+        for offset in range(0, len(logits), rows_at_once):
+            self.gathered.add(self.start + offset, logits[offset : offset + rows_at_once])
 
 
 class ModelRunner:
@@ -53,6 +65,7 @@ class ModelRunner:
             vocab_size=model.vocab_size,
             engine_seed=config.seed,
         )
+        self._rows_at_once = max(1, _MAX_LOGPROBS // model.vocab_size)
         self._sampler = Sampler(logprobs_mode=config.logprobs_mode)
         self._metadata: SamplingMetadata | None = None
         self._held: _HeldStep | None = None
@@ -71,35 +84,38 @@ class ModelRunner:
             self._batch.add(new)
         self._batch.update(plan.scheduled_cached_reqs)
         if not plan.total_num_scheduled_tokens:
-            self._held = _HeldStep(None, None, {})
+            self._held = _HeldStep()
             return
         inputs = self._batch.prepare(plan.num_scheduled_tokens)
-        hidden = self._forward(inputs)
-        prompt_logprobs = self._prompt_logprobs(inputs, hidden)
         sampled = inputs.last_indices[inputs.sampled]
-        logits = self._logits(hidden, sampled) if len(sampled) else None
+        prompt_parts = self._prompt_parts(inputs)
+        indices = np.concatenate([sampled, *(part.indices for part in prompt_parts)])
+        logits = self._forward(inputs, indices)
+        end = len(sampled)
+        for part in prompt_parts:
+            start, end = end, end + len(part.indices)
+            part.gather(logits[start:end], rows_at_once=self._rows_at_once)
         self._batch.advance(inputs)
-        self._held = _HeldStep(inputs, logits, prompt_logprobs)
+        self._held = _HeldStep(inputs, logits[: len(sampled)])
 
     def sample_tokens(self) -> ModelRunnerOutput:
         """Choose the tokens of the step that `execute_model` began."""
         held, self._held = self._held, None
         assert held is not None, "sample_tokens without execute_model"
-        if held.inputs is None:
+        if held.inputs is None or held.logits is None:
             return ModelRunnerOutput([], [])
         states = held.inputs.states
         output = ModelRunnerOutput(
             req_ids=[state.req_id for state in states],
             sampled_token_ids=[[] for _ in states],
-            prompt_logprobs=held.prompt_logprobs,
             errors={state.req_id: state.error for state in states if state.error is not None},
         )
-        if held.logits is not None:
+        if len(held.logits):
             self._sample(held.inputs, held.logits, output)
         return output
 
-    def _forward(self, inputs: StepInputs) -> Tensor:
-        """Return the hidden states [T, hidden]."""
+    def _forward(self, inputs: StepInputs, logits_indices: NDArray[np.int64]) -> Tensor:
+        """Return the logits [R, vocab] of the tokens at `logits_indices` [R]."""
         metadata = AttentionMetadata.build(
             inputs.query_lens.tolist(),
             inputs.seq_lens.tolist(),
@@ -107,35 +123,25 @@ class ModelRunner:
             self._to_device(inputs.slot_mapping),
             block_size=self._block_size,
         )
-        return self._model.hidden_states(
-            self._to_device(inputs.input_ids), self._to_device(inputs.positions), metadata
+        return self._model.forward(
+            self._to_device(inputs.input_ids),
+            self._to_device(inputs.positions),
+            metadata,
+            self._to_device(logits_indices),
         )
 
-    def _logits(self, hidden: Tensor, indices: NDArray[np.int64]) -> Tensor:
-        return self._model.compute_logits(hidden[self._to_device(indices)])
-
-    def _prompt_logprobs(self, inputs: StepInputs, hidden: Tensor) -> dict[str, LogprobsLists]:
-        """Gather the prompt log-probabilities of this step; return those that are complete."""
-        complete = {}
-        sampled = set(inputs.sampled.tolist())
-        first_indices = inputs.last_indices - inputs.query_lens + 1
-        rows_at_once = max(1, _MAX_LOGITS // self._model.vocab_size)
+    def _prompt_parts(self, inputs: StepInputs) -> list[_PromptPart]:
+        """Return the positions of this step whose logits prompt logprobs are gathered from."""
+        parts = []
         for i, state in enumerate(inputs.states):
-            gathered = state.prompt_logprobs
-            if gathered is None or state.error is not None:
-                continue
-            count = int(inputs.query_lens[i])
-            start = int(inputs.seq_lens[i]) - count
-            first = int(first_indices[i])
-            num_rows = gathered.num_rows(start, count)
-            for offset in range(0, num_rows, rows_at_once):
-                rows = min(rows_at_once, num_rows - offset)
-                indices = np.arange(first + offset, first + offset + rows)
-                gathered.add(start + offset, self._logits(hidden, indices))
-            if i in sampled:
-                complete[state.req_id] = gathered.to_wire()
-                state.prompt_logprobs = None
-        return complete
+            if state.prompt_logprobs is not None and state.error is None:
+                count = int(inputs.query_lens[i])
+                start = int(inputs.seq_lens[i]) - count
+                first = int(inputs.last_indices[i]) - count + 1
+                num_rows = state.prompt_logprobs.num_rows(start, count)
+                indices = np.arange(first, first + num_rows)
+                parts.append(_PromptPart(state.prompt_logprobs, start, indices))
+        return parts
 
     def _sample(self, inputs: StepInputs, logits: Tensor, output: ModelRunnerOutput) -> None:
         """Add tokens, logprobs and errors of the sampled requests to `output` and the batch."""
@@ -154,6 +160,9 @@ class ModelRunner:
             output.sampled_token_ids[i] = [token_id]
             if row in sampled.logprobs:
                 output.logprobs[state.req_id] = sampled.logprobs[row]
+            if state.prompt_logprobs is not None:
+                output.prompt_logprobs[state.req_id] = state.prompt_logprobs.to_wire()
+                state.prompt_logprobs = None
 
     def _to_device(self, array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(self._model.device)

@@ -23,7 +23,7 @@ class StepInputs:
     """Tokens of each request in this step [N]."""
     seq_lens: NDArray[np.int64]
     """Tokens of each request whose K/V exist after this step [N]."""
-    input_ids: NDArray[np.int32]
+    input_ids: NDArray[np.int64]
     positions: NDArray[np.int64]
     slot_mapping: NDArray[np.int64]
     """Where the K/V of each token go [T]."""
