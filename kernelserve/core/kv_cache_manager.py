@@ -123,7 +123,7 @@ class KVCacheManager:
         table = self.tables[request.request_id]
         end = request.num_computed_tokens + num_new_tokens
         new_block_ids: list[int] = []
-        missing = self.blocks_missing(request, num_new_tokens)
+        missing = -(-end // self.block_size) - len(table.blocks)
         if missing > 0:
             if missing > self.pool.num_available_blocks:
                 return None

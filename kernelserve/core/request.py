@@ -33,9 +33,10 @@ class RequestStatus(IntEnum):
     @property
     def is_finished(self) -> bool:
         """Whether nothing more will come."""
-        return self > RequestStatus.PREEMPTED
+        return self > _LAST_UNFINISHED
 
 
+_LAST_UNFINISHED = int(RequestStatus.PREEMPTED)
 _FINISH_REASONS = {
     RequestStatus.FINISHED_STOPPED: FinishReason.STOP,
     RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.LENGTH,
@@ -151,7 +152,7 @@ class Request:
     @property
     def is_finished(self) -> bool:
         """Whether nothing more will come."""
-        return self.status.is_finished
+        return self.status > _LAST_UNFINISHED
 
     def append_output_token(self, token_id: int) -> None:
         """Take a sampled token, and hash the block that it fills, if any."""

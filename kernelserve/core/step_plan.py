@@ -72,12 +72,15 @@ class StepPlan:
             counts[req_id] = num_tokens
             req_ids.append(req_id)
             new_block_ids.append(block_ids)
-            computed.append(request.num_computed_tokens)
-            self._advance(request, num_tokens)
+            num_computed = request.num_computed_tokens
+            computed.append(num_computed)
+            request.num_computed_tokens = num_computed + num_tokens
+            if num_tokens == 1 and num_computed >= request.num_prompt_tokens:
+                self.num_decode_tokens += 1
         new_reqs = [self._new_request(*entry) for entry in self.admitted.values()]
         for req_id, (request, num_tokens, _) in self.admitted.items():
             counts[req_id] = num_tokens
-            self._advance(request, num_tokens)
+            request.num_computed_tokens += num_tokens
         return SchedulerOutput(
             scheduled_new_reqs=new_reqs,
             scheduled_cached_reqs=CachedRequestData(req_ids, new_block_ids, computed),
@@ -86,15 +89,6 @@ class StepPlan:
             finished_req_ids=finished_req_ids,
             preempted_req_ids=preempted_req_ids,
         )
-
-    def _advance(self, request: Request, num_tokens: int) -> None:
-        request.num_computed_tokens += num_tokens
-        if (
-            num_tokens == 1
-            and request.output_token_ids
-            and request.num_computed_tokens == len(request.all_token_ids)
-        ):
-            self.num_decode_tokens += 1
 
     @staticmethod
     def _new_request(request: Request, _: int, block_ids: list[int]) -> NewRequestData:

@@ -35,17 +35,23 @@ class StepUpdater:
             request = requests.get(req_id)
             if request is None or request.status is not RequestStatus.RUNNING:
                 continue
-            if req_id in output.errors:
-                new_token_ids = []
+            if output.errors and req_id in output.errors:
+                new_token_ids: list[int] = []
                 self._fail(request, output.errors[req_id])
             elif request.num_computed_tokens < len(request.all_token_ids):
                 continue  # the prompt is not complete yet
             else:
                 new_token_ids = self._append(request, sampled.get(req_id))
+            core_output = EngineCoreOutput(req_id, new_token_ids)
             if request.is_finished:
                 ended.append(request)
-            core_output = self._make_output(request, new_token_ids, output)
-            outputs.setdefault(request.client_index, []).append(core_output)
+                core_output.finish_reason = request.finish_reason
+                core_output.stop_reason = request.stop_reason
+            self._attach_details(core_output, request, output)
+            client_outputs = outputs.get(request.client_index)
+            if client_outputs is None:
+                client_outputs = outputs[request.client_index] = []
+            client_outputs.append(core_output)
         self._state.finish(ended)
         return outputs, ended
 
@@ -67,22 +73,17 @@ class StepUpdater:
         request.stop_reason = message
 
     @staticmethod
-    def _make_output(
-        request: Request, new_token_ids: list[int], output: ModelRunnerOutput
-    ) -> EngineCoreOutput:
-        core_output = EngineCoreOutput(request.request_id, new_token_ids)
+    def _attach_details(
+        core_output: EngineCoreOutput, request: Request, output: ModelRunnerOutput
+    ) -> None:
         if output.logprobs and (logprobs := output.logprobs.get(request.request_id)):
-            core_output.new_logprobs = first_rows(logprobs, len(new_token_ids))
+            core_output.new_logprobs = first_rows(logprobs, len(core_output.new_token_ids))
         if output.prompt_logprobs:
             core_output.new_prompt_logprobs = output.prompt_logprobs.get(request.request_id)
-        if request.is_finished:
-            core_output.finish_reason = request.finish_reason
-            core_output.stop_reason = request.stop_reason
         if request.events:
             core_output.events = request.take_events()
         if request.prefill_stats is not None:
             core_output.prefill_stats = request.take_prefill_stats()
-        return core_output
 
 
 def first_rows(logprobs: LogprobsLists, num_rows: int) -> LogprobsLists:

@@ -14,8 +14,8 @@ def check_stop(request: Request, max_model_len: int) -> bool:
     stop_token_ids and length, so that an end token in the last permitted place is a stop.
     """
     params = request.sampling_params
-    last_token = request.output_token_ids[-1]
-    num_output = len(request.output_token_ids)
+    output = request.output_token_ids
+    last_token, num_output = output[-1], len(output)
     if num_output >= params.min_tokens:
         if last_token == params.eos_token_id:
             request.status = RequestStatus.FINISHED_STOPPED
