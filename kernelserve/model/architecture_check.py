@@ -28,7 +28,9 @@ def check_config(config: Any) -> None:
         )
     for name in getattr(config, "architectures", None) or []:
         if name.endswith(_NOT_CAUSAL):
-            raise UnsupportedModelError(f"{name} does not generate text: it is not a causal decoder")
+            raise UnsupportedModelError(
+                f"{name} does not generate text: it is not a causal decoder"
+            )
     if getattr(config, "vision_config", None) or getattr(config, "audio_config", None):
         raise UnsupportedModelError(
             f"{kind} takes images or sound: only text models can be served for now"

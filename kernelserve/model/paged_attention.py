@@ -23,7 +23,14 @@ ATTENTION_NAME = "kernelserve_paged"
 
 _SLOT = "kernelserve_attention"
 _HARMLESS = frozenset(
-    {"position_ids", "position_embeddings", "use_cache", "output_attentions", "is_causal", "dropout"}
+    {
+        "position_ids",
+        "position_embeddings",
+        "use_cache",
+        "output_attentions",
+        "is_causal",
+        "dropout",
+    }
     | {"output_hidden_states", "return_dict", "num_items_in_batch", "output_router_logits"}
 )
 """Options of an attention call that change nothing here. Any other that is set is refused."""

@@ -8,14 +8,13 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from kernelserve.paths import cache_dir
-
-__all__ = ["make_folder_once", "tokenizer_folder"]
+__all__ = ["convert_tokenizer", "make_folder_once", "tokenizer_key"]
 
 logger = logging.getLogger(__name__)
 
-_SOURCES = (
+_VOCABULARIES = (
     "tokenizer.model",
     "spiece.model",
     "sentencepiece.bpe.model",
@@ -23,6 +22,8 @@ _SOURCES = (
     "merges.txt",
     "vocab.txt",
     "tekken.json",
+)
+_SETTINGS = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -31,27 +32,32 @@ _SOURCES = (
 )
 
 
-def tokenizer_folder(folder: Path) -> str:
-    """Return the folder that holds the tokenizer of a model; empty if it has none.
-
-    It is the model's own where that has a tokenizer.json, else one in the cache that transformers
-    converts once and that is keyed by the contents it was made from.
-    """
-    if (folder / "tokenizer.json").is_file():
-        return str(folder)
-    sources = [folder / name for name in _SOURCES if (folder / name).is_file()]
-    if all(path.name in ("config.json", "chat_template.jinja") for path in sources):
-        logger.warning("%s has no tokenizer: only token ids can be used", folder)
+def tokenizer_key(folder: Path) -> str:
+    """Return a name for the tokenizer that the files of a model folder make; empty if none."""
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
         return ""
     digest = hashlib.sha256()
-    for path in sources:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    target = cache_dir() / "tokenizers" / digest.hexdigest()[:24]
+    for name in _VOCABULARIES + _SETTINGS:
+        if (folder / name).is_file():
+            digest.update(name.encode() + b"\0" + (folder / name).read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def convert_tokenizer(target: Path, load: Callable[[], Any]) -> str:
+    """Return `target` with the tokenizer of `load` saved in it, made once; empty if that fails.
+
+    A model without a usable tokenizer still works on token ids, so this is no error.
+    """
+
+    def save(new: Path) -> None:
+        load().save_pretrained(str(new))
+        if not (new / "tokenizer.json").is_file():
+            raise ValueError("transformers has no fast tokenizer for it")
+
     try:
-        make_folder_once(target, lambda new: _convert(folder, new))
+        make_folder_once(target, save)
     except Exception as error:
-        # A model without a usable tokenizer still works on token ids.
-        logger.warning("the tokenizer of %s cannot be converted: %s", folder, error)
+        logger.warning("no tokenizer, only token ids can be used: %s", error)
         return ""
     return str(target)
 
@@ -65,17 +71,11 @@ def make_folder_once(target: Path, fill: Callable[[Path], None]) -> None:
     try:
         fill(new)
         new.chmod(0o755)
-        new.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
+        try:
+            new.rename(target)
+        except OSError:
+            # Another process was first: its folder is as good as ours.
+            if not target.is_dir():
+                raise
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _convert(folder: Path, new: Path) -> None:
-    from transformers import AutoTokenizer
-
-    AutoTokenizer.from_pretrained(str(folder), use_fast=True).save_pretrained(str(new))
-    if not (new / "tokenizer.json").is_file():
-        raise ValueError("transformers has no fast tokenizer for it")

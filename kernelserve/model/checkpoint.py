@@ -1,0 +1,38 @@
+"""The contract of whatever weights come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Checkpoint"]
+
+
+class Checkpoint(Protocol):
+    """A model on disk. Methods raise ModelFilesError naming the file that is missing or damaged."""
+
+    def read_config(self) -> Any:
+        """Return the transformers config. Raises UnsupportedModelError if none knows the model."""
+        ...
+
+    def weight_bytes(self, bytes_per_element: int) -> int:
+        """Return what the weights will take in memory, from the headers of the files alone."""
+        ...
+
+    def load(self, model_class: Any, config: Any, *, dtype: torch.dtype, device: Any) -> Any:
+        """Return the model with its weights; its attention goes to `ATTENTION_NAME`."""
+        ...
+
+    def tokenizer_dir(self) -> str:
+        """Return a folder with tokenizer.json, made once in the cache if need be; empty: none."""
+        ...
+
+    def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
+        """Return all tokens that end an answer; the first is the primary one."""
+        ...
+
+    def generation_defaults(self) -> dict[str, Any]:
+        """Return the sampling options that the model recommends."""
+        ...

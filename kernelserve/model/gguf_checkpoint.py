@@ -1,0 +1,112 @@
+"""A model in a .gguf file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelserve.errors import EngineStartError, ModelFilesError, UnsupportedModelError
+from kernelserve.model import model_defaults
+from kernelserve.model.gguf_config import hf_weight_name, is_llama_family, llama_family_config
+from kernelserve.model.gguf_dequantize import dequantize
+from kernelserve.model.gguf_file import GgufFile
+from kernelserve.model.paged_attention import ATTENTION_NAME
+from kernelserve.model.tokenizer_files import convert_tokenizer
+from kernelserve.paths import cache_dir
+
+__all__ = ["GgufCheckpoint"]
+
+_END_TOKENS = ("eos", "eot", "eom")
+
+
+class GgufCheckpoint:
+    """One file with config, tokenizer and quantized weights, which are unpacked at load.
+
+    Files of the Llama family are read here, in under a second for a small one; all others by
+    transformers' own GGUF loader, which takes some 30 seconds for a small one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = GgufFile(path)
+        self._is_fast = is_llama_family(self.file)
+
+    def read_config(self) -> Any:
+        from transformers import AutoConfig
+
+        try:
+            if self._is_fast:
+                values = llama_family_config(self.file)
+                return AutoConfig.for_model(self.file.architecture, **values)
+            return AutoConfig.from_pretrained(str(self.path.parent), gguf_file=self.path.name)
+        except EngineStartError:
+            raise
+        except Exception as error:
+            raise UnsupportedModelError(
+                f"{self.path.name} holds a model of type {self.file.architecture!r}, which "
+                f"transformers cannot read from GGUF: {error}"
+            ) from error
+
+    def weight_bytes(self, bytes_per_element: int) -> int:
+        return self.file.num_elements * bytes_per_element
+
+    def load(self, model_class: Any, config: Any, *, dtype: torch.dtype, device: Any) -> Any:
+        if not self._is_fast:
+            module = model_class.from_pretrained(
+                str(self.path.parent),
+                gguf_file=self.path.name,
+                config=config,
+                dtype=dtype,
+                attn_implementation=ATTENTION_NAME,
+            )
+            return module.to(device)
+        module, report = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=self._state_dict(config, dtype),
+            dtype=dtype,
+            attn_implementation=ATTENTION_NAME,
+            output_loading_info=True,
+        )
+        if missing := sorted(report["missing_keys"]):
+            raise ModelFilesError(f"{self.path} lacks {len(missing)} weights, such as {missing[0]}")
+        return module.to(device)
+
+    def tokenizer_dir(self) -> str:
+        target = cache_dir() / "tokenizers" / f"gguf-{self.file.header_digest()[:24]}"
+        return convert_tokenizer(target, self._load_tokenizer)
+
+    def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
+        found = model_defaults.eos_token_ids(Path(tokenizer_dir), tokenizer_dir, config)
+        named = (self.file.metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in _END_TOKENS)
+        return list(dict.fromkeys([*found, *(token for token in named if token is not None)]))
+
+    def generation_defaults(self) -> dict[str, Any]:
+        return {}
+
+    def _load_tokenizer(self) -> Any:
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast.from_pretrained(
+            str(self.path.parent), gguf_file=self.path.name
+        )
+
+    def _state_dict(self, config: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        weights = {}
+        for tensor in self.file.tensors:
+            values = dequantize(self.file, tensor).to(dtype)
+            if self.file.architecture == "llama":
+                if ".attn_q." in tensor.name:
+                    values = _restore_rotary_order(values, config.num_attention_heads)
+                elif ".attn_k." in tensor.name:
+                    values = _restore_rotary_order(values, config.num_key_value_heads)
+            weights[hf_weight_name(tensor.name)] = values
+        return weights
+
+
+def _restore_rotary_order(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """llama.cpp stores the rotary pairs of Llama side by side, transformers half a head apart."""
+    pairs = weight.view(num_heads, -1, 2, *weight.shape[1:])
+    return pairs.transpose(1, 2).reshape(weight.shape)
