@@ -21,7 +21,9 @@ def check_pool(pool: BlockPool) -> None:
     assert queued_ids == idle_ids, f"free queue and references differ in {queued_ids ^ idle_ids}"
     for block in queued:
         assert block.next_free is not None, f"{block} is not linked"
+        assert block.prev_free is not None, f"{block} is not linked"
         assert block.next_free.prev_free is block, f"{block} is linked one way"
+        assert block.prev_free.next_free is block, f"{block} is linked one way"
     assert all(block.ref_cnt >= 0 for block in pool.blocks), "negative reference count"
 
     null = pool.null_block

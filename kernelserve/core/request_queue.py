@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
 from kernelserve.config import SchedulerPolicy
 from kernelserve.core.request import Request
+from kernelserve.errors import InvalidConfigError
 
 __all__ = [
     "FCFSRequestQueue",
@@ -49,8 +50,14 @@ class RequestQueue(Protocol):
 
 
 def create_request_queue(policy: SchedulerPolicy) -> RequestQueue:
-    """Return an empty queue for `policy`."""
-    return PriorityRequestQueue() if policy == "priority" else FCFSRequestQueue()
+    """Return an empty queue for `policy`. Raises InvalidConfigError if there is no such policy."""
+    queues: dict[str, Callable[[], RequestQueue]] = {
+        "fcfs": FCFSRequestQueue,
+        "priority": PriorityRequestQueue,
+    }
+    if policy not in queues:
+        raise InvalidConfigError(f"policy={policy!r} is not one of {', '.join(queues)}")
+    return queues[policy]()
 
 
 def priority_key(request: Request) -> _Key:

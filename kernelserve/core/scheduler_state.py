@@ -96,11 +96,11 @@ class SchedulerState:
 
     def set_policy(self, policy: SchedulerPolicy) -> None:
         """Sort the waiting requests anew for another policy: `fcfs` serves them by arrival."""
-        waiting = sorted(self.waiting, key=lambda request: request.arrival_time)
+        queue = create_request_queue(policy)
+        for request in sorted(self.waiting, key=lambda request: request.arrival_time):
+            queue.add(request)
         self.policy = policy
-        self.waiting = create_request_queue(policy)
-        for request in waiting:
-            self.waiting.add(request)
+        self.waiting = queue
 
     def take_changes(self) -> tuple[set[str], set[str]]:
         """Return the ids finished and those preempted since the last plan, and forget them."""

@@ -230,7 +230,7 @@ class Engine:
 
     def run(self, max_steps: int = 2000) -> list[SchedulerOutput]:
         """Step until nothing is left; fails if that takes too long."""
-        plans = []
+        plans: list[SchedulerOutput] = []
         while self.scheduler.has_requests():
             assert len(plans) < max_steps, "no progress"
             plans.append(self.step())
