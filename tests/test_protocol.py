@@ -1,0 +1,143 @@
+"""The order of the fields is the protocol: this file is its second copy, so that nobody changes it by accident."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelserve import protocol
+from kernelserve.config import EngineConfig
+from kernelserve.protocol import (
+    EngineCoreEvent,
+    EngineCoreEventType,
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    EngineDead,
+    EngineFailure,
+    EngineMessage,
+    EngineReady,
+    EngineStatus,
+    FinishReason,
+    PrefillStats,
+    Refusal,
+    RequestType,
+    SchedulerStats,
+    StepRecord,
+    UtilityOutput,
+    UtilityReply,
+)
+from kernelserve.sampling_params import SamplingParams
+from kernelserve.wire import WireDecoder, WireEncoder
+
+FIELDS = {
+    "EngineCoreEvent": "type timestamp",
+    "EngineCoreRequest": "request_id prompt_token_ids sampling_params arrival_time client_index priority cache_salt "
+    "external_req_id",
+    "LogprobsLists": "token_ids logprobs ranks",
+    "PrefillStats": "num_prompt_tokens num_cached_tokens",
+    "EngineCoreOutput": "request_id new_token_ids new_logprobs new_prompt_logprobs finish_reason stop_reason events "
+    "prefill_stats",
+    "UtilityRequest": "call_id method args",
+    "UtilityOutput": "call_id result failure",
+    "PrefixCacheStats": "requests queries hits preempted_requests preempted_queries preempted_hits",
+    "SchedulerStats": "num_running_reqs num_waiting_reqs num_total_blocks num_used_blocks num_cached_blocks "
+    "num_free_blocks kv_cache_usage num_preemptions num_steps prefix_cache_stats",
+    "Refusal": "request_id reason needed available",
+    "StepRecord": "step timestamp token_budget num_scheduled_tokens num_prefill_tokens num_decode_tokens new_req_ids "
+    "resumed_req_ids preempted_req_ids finished_req_ids refusals num_running_reqs num_waiting_reqs num_used_blocks "
+    "num_cached_blocks num_free_blocks schedule_time execute_time sample_time update_time",
+    "EngineStatus": "phase seconds done",
+    "EngineReady": "protocol_version engine_id version pid client_index config model_type max_model_len vocab_size "
+    "block_size num_gpu_blocks kv_cache_bytes weight_bytes tokenizer_dir eos_token_ids generation_defaults "
+    "load_seconds log_path",
+    "EngineFailure": "code phase message traceback",
+    "EngineDead": "message traceback code",
+    "EngineCoreOutputs": "outputs scheduler_stats step_record timestamp",
+    "UtilityReply": "output",
+}
+"""Append only, each new field with a default. Anything else raises PROTOCOL_VERSION."""
+MAPS = {"LaunchSpec", "ClientHello"}
+
+
+def test_trap_26_the_order_of_the_fields_is_pinned():
+    assert protocol.PROTOCOL_VERSION == 1
+    structs = {
+        name
+        for name in protocol.__all__
+        if isinstance(thing := getattr(protocol, name), type) and issubclass(thing, msgspec.Struct)
+    }
+    assert structs == FIELDS.keys() | MAPS
+    for name, fields in FIELDS.items():
+        struct = getattr(protocol, name)
+        assert struct.__struct_config__.array_like, name
+        assert " ".join(struct.__struct_fields__) == fields, name
+
+
+def test_the_numbers_of_the_enums_are_pinned():
+    assert {kind.name: kind.value for kind in RequestType} == {
+        "HELLO": b"\x00", "ADD": b"\x01", "ABORT": b"\x02", "UTILITY": b"\x03", "BYE": b"\x04",
+    }  # fmt: skip
+    assert [(r.name, r.value, str(r)) for r in FinishReason] == [
+        ("STOP", 0, "stop"), ("LENGTH", 1, "length"), ("ABORT", 2, "abort"), ("ERROR", 3, "error"),
+    ]  # fmt: skip
+    assert [(e.name, e.value) for e in EngineCoreEventType] == [
+        ("QUEUED", 1), ("SCHEDULED", 2), ("PREEMPTED", 3),
+    ]  # fmt: skip
+
+
+def test_a_message_of_an_older_minor_is_filled_in():
+    shorter = msgspec.msgpack.encode(["r", [1, 2]])
+    decoder: WireDecoder[EngineCoreOutput] = WireDecoder(EngineCoreOutput)
+    assert decoder.decode([shorter]) == EngineCoreOutput("r", [1, 2])
+
+
+def test_a_message_of_a_newer_minor_is_read_as_far_as_it_is_known():
+    longer = msgspec.msgpack.encode(["dead", "why", "", "", "something new"])
+    decoder: WireDecoder[EngineMessage] = WireDecoder(EngineMessage)
+    assert decoder.decode([longer]) == EngineDead("why")
+
+
+MESSAGES = [
+    EngineStatus("load weights", 1.5, 0.25),
+    EngineReady(
+        protocol_version=1, engine_id="e", version="0", pid=1, client_index=2, config=EngineConfig(model="m"),
+        model_type="llama", max_model_len=10, vocab_size=20, block_size=16, num_gpu_blocks=4, kv_cache_bytes=5,
+        weight_bytes=6, tokenizer_dir="", eos_token_ids=[2], generation_defaults={"top_k": 3}, load_seconds={"x": 1.0},
+    ),
+    EngineFailure(code="import", phase="import", message="m", traceback="t"),
+    EngineDead("gone", code="unloaded"),
+    EngineCoreOutputs(
+        [
+            EngineCoreOutput(
+                "r", [1], None, None, FinishReason.STOP, 7,
+                [EngineCoreEvent(EngineCoreEventType.QUEUED, 1.0)], PrefillStats(3, 2),
+            )
+        ],
+        SchedulerStats(1, 2),
+        StepRecord(1, 2.0, 3, {"r": 1}, 1, 0, ["r"], [], [], ["r"], [Refusal("q", "blocks", 2, 1)], 1, 1, 1, 1, 1),
+        4.0,
+    ),
+    UtilityReply(UtilityOutput(1, {"a": [1]}, None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_every_message_survives_the_way(message):
+    decoder: WireDecoder[EngineMessage] = WireDecoder(EngineMessage)
+    assert decoder.decode(WireEncoder().encode(message)) == message
+
+
+@given(
+    ids=st.lists(st.integers(0, 2**31 - 1), max_size=50),
+    salt=st.none() | st.text(max_size=20),
+    temperature=st.floats(0, 2),
+    priority=st.integers(-100, 100),
+)
+def test_a_request_survives_the_way(ids, salt, temperature, priority):
+    params = SamplingParams(temperature=temperature, stop=["x"], logit_bias={3: 1.0})
+    request = EngineCoreRequest("r", ids, params, 1.0, 0, priority, salt, "ext")
+    decoder: WireDecoder[EngineCoreRequest] = WireDecoder(EngineCoreRequest)
+    assert decoder.decode(WireEncoder().encode(request)) == request
