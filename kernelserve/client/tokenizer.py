@@ -17,9 +17,7 @@ from kernelserve.errors import InvalidRequestError, ModelFilesError
 
 __all__ = ["ClientTokenizer"]
 
-_OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # noncharacters: no text contains them
-_MARK = re.compile(f"[{_OPEN}{_CLOSE}]")
-_MARKED = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}")
+_MARK = "\ufdd0"  # a noncharacter: no text contains it
 
 
 class ClientTokenizer:
@@ -132,11 +130,12 @@ class ClientTokenizer:
             text = self.render_chat_template(messages, **options)
             return text, self.encode(text, add_special_tokens=False)
         text = self.render_chat_template(messages, **options, rewrite=self._mark_special)
-        ids: list[int] = []
-        for i, part in enumerate(_MARKED.split(text)):
-            for piece in _MARK.split(part):  # a template may have cut off one of two marks
-                ids += self.encode(piece, add_special_tokens=False, split_special_tokens=i % 2 == 1)
-        return _MARK.sub("", text), ids
+        first, *others = text.split(_MARK)
+        ids = self.encode(first, add_special_tokens=False)
+        for part in others:
+            ids += self.encode(part[:1], add_special_tokens=False, split_special_tokens=True)
+            ids += self.encode(part[1:], add_special_tokens=False)
+        return text.replace(_MARK, ""), ids
 
     @cached_property
     def _literal_backend(self) -> Tokenizer:
@@ -155,13 +154,12 @@ class ClientTokenizer:
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:
         texts = [self.backend.id_to_token(i) or "" for i in self.special_token_ids]
-        texts.sort(key=len, reverse=True)
-        return re.compile("|".join(re.escape(text) for text in texts if text) or r"(?!)")
+        any_token = "|".join(re.escape(text) for text in texts if text)
+        return re.compile(f"(?={any_token})" if any_token else r"(?!)")
 
     def _mark_special(self, text: str) -> str:
-        """Put each special token in `text` between marks."""
-        clean = text.replace(_OPEN, "").replace(_CLOSE, "")
-        return self._special_pattern.sub(rf"{_OPEN}\g<0>{_CLOSE}", clean)
+        """Put a mark before each special token: the character after a mark is only a character."""
+        return self._special_pattern.sub(_MARK, text.replace(_MARK, ""))
 
     def _choose_template(self, chosen: str | None, *, has_tools: bool) -> str:
         if chosen is not None:
