@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from kernelserve import __version__
 from kernelserve.config import EngineConfig
 from kernelserve.core.kv_cache_manager import KVCacheManager
 from kernelserve.core.scheduler import Scheduler
@@ -15,6 +14,7 @@ from kernelserve.engine.engine_core import EngineCore
 from kernelserve.engine.fake_options import make_fake_executor
 from kernelserve.executor.executor import Executor, Progress
 from kernelserve.protocol import PROTOCOL_VERSION, EngineReady, LaunchSpec
+from kernelserve.version import __version__
 
 __all__ = ["describe_engine", "load_engine"]
 
