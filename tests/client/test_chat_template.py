@@ -10,7 +10,7 @@ from kernelserve.client.chat_template import ChatTemplate
 from kernelserve.errors import InvalidRequestError
 from tests.helpers.tokenizers import CHAT_TEMPLATE
 
-CHAT = [
+CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "Be <b>brief</b> & naïve."},
     {"role": "user", "content": "你好"},
     {"role": "assistant", "content": " An answer ", "tool_calls": None},
@@ -55,9 +55,9 @@ def theirs(source: str, chat: Any, **options: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
-def test_rendering_equals_transformers(name, add_generation_prompt):
+def test_rendering_equals_transformers(name: str, add_generation_prompt: bool):
     source = TEMPLATES[name]
-    variables = {"bos_token": "<s>", "enable_thinking": False}
+    variables: dict[str, Any] = {"bos_token": "<s>", "enable_thinking": False}
     chat = CHAT
     if name == "parts":
         chat = [{"role": "user", "content": [{"type": "text", "text": t} for t in ("a", "b")]}]
@@ -80,7 +80,7 @@ def test_rendering_equals_transformers(name, add_generation_prompt):
 
 @pytest.mark.parametrize("name", ["plain", "trim", "parts"])
 def test_continuing_the_last_message_equals_transformers(name):
-    chat: list[dict[str, Any]] = [dict(m) for m in CHAT]
+    chat = [dict(m) for m in CHAT]
     if name == "parts":
         chat = [{"role": "user", "content": [{"type": "text", "text": t} for t in ("a", "b ")]}]
     ours = ChatTemplate(TEMPLATES[name]).render(

@@ -34,8 +34,9 @@ def feed(text: AnswerText, ids: list[int]) -> tuple[str | None, int, list[str]]:
 
 
 def characters(string: str) -> list[int]:
-    ids = [byte_level().backend.token_to_id(c.replace(" ", "Ġ")) for c in string]
-    assert None not in ids
+    found = [byte_level().backend.token_to_id(c.replace(" ", "Ġ")) for c in string]
+    ids = [i for i in found if i is not None]
+    assert len(ids) == len(string)
     return ids
 
 
@@ -105,7 +106,7 @@ def test_t36_a_match_may_straddle_tokens_and_the_tail_is_flushed():
 def test_a_newline_that_is_a_byte_token_stops_at_once():
     tokenizer = byte_fallback()
     ids = tokenizer.encode("a\nb", add_special_tokens=False)
-    newline = ids.index(tokenizer.backend.token_to_id("<0x0A>"))
+    newline = [tokenizer.backend.id_to_token(i) for i in ids].index("<0x0A>")
     text = answer(["\n"], kind=byte_fallback)
     assert feed(text, ids)[:2] == ("\n", newline + 1)
 

@@ -1,0 +1,15 @@
+"""The client's front half is light: no torch, numpy or transformers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_the_front_half_loads_no_heavy_package():
+    code = (
+        "import sys, kernelserve.client.input_processor, kernelserve.client.output_processor\n"
+        "print(sorted({'torch', 'numpy', 'transformers', 'IPython'} & sys.modules.keys()))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
