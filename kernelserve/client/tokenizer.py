@@ -95,11 +95,13 @@ class ClientTokenizer:
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         rewrite: Callable[[str], str] | None = None,
+        **variables: Any,
     ) -> str:
         """Return the prompt for `messages`. Raises InvalidRequestError.
 
         `chat_template` is a template or the name of one of the model's. The generation prompt is
-        added unless the final message is continued.
+        added unless the final message is continued. `variables` and `chat_template_kwargs` are
+        what else the template may read, `enable_thinking` for example.
         """
         if add_generation_prompt is None:
             add_generation_prompt = not continue_final_message
@@ -110,7 +112,7 @@ class ClientTokenizer:
             continue_final_message=continue_final_message,
             tools=tools,
             documents=documents,
-            variables=self.special_tokens | dict(chat_template_kwargs or {}),
+            variables=self.special_tokens | dict(chat_template_kwargs or {}) | variables,
             rewrite=rewrite,
         )
 

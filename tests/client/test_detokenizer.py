@@ -64,7 +64,7 @@ def test_t08_random_tokens_never_raise(kind, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_joined_pieces_are_the_one_shot_decode(kind, data):
     tokenizer = kind()

@@ -129,7 +129,7 @@ def oracle(string: str, stops: list[str], min_tokens: int, *, include: bool):
     return None, string, len(string)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     string=st.text("ab", max_size=20),
     stops=st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),

@@ -123,6 +123,8 @@ def test_templates_are_read_from_every_place(tmp_path):
     assert tokenizer.render_chat_template(chat) == "file"
     assert tokenizer.render_chat_template(chat, chat_template="other") == "other"
     assert tokenizer.render_chat_template(chat, chat_template="{{ bos_token }}!") == "!"
+    thinking = {"chat_template": "{{ a }}{{ b }}", "chat_template_kwargs": {"a": 1}, "b": 2}
+    assert tokenizer.apply_chat_template(chat, **thinking)[0] == "12"
 
 
 def test_a_model_without_template_says_so(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -84,31 +84,31 @@ def make_byte_fallback() -> Tokenizer:
     return tokenizer
 
 
+def load(tokenizer: Tokenizer, **config: Any) -> ClientTokenizer:
+    """Read a tokenizer back from a model folder, which is gone afterwards."""
+    with TemporaryDirectory(prefix="kernelserve-test-") as folder:
+        return ClientTokenizer(save(tokenizer, Path(folder), **config))
+
+
 @lru_cache
 def byte_level() -> ClientTokenizer:
     """A byte-level tokenizer with a chat template; adds no BOS."""
-    folder = save(
+    return load(
         make_byte_level(),
-        Path(mkdtemp(prefix="kernelserve-test-")),
-        tokenizer_class="PreTrainedTokenizerFast",
         eos_token="<|im_end|>",
         bos_token="<|im_start|>",
         chat_template=CHAT_TEMPLATE,
     )
-    return ClientTokenizer(folder)
 
 
 @lru_cache
 def byte_fallback() -> ClientTokenizer:
     """A byte-fallback tokenizer that adds a BOS."""
-    folder = save(
+    return load(
         make_byte_fallback(),
-        Path(mkdtemp(prefix="kernelserve-test-")),
-        tokenizer_class="PreTrainedTokenizerFast",
         bos_token="<s>",
         eos_token="</s>",
         chat_template=(
             "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}"
         ),
     )
-    return ClientTokenizer(folder)
