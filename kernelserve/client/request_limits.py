@@ -19,6 +19,7 @@ class RequestLimits:
         self._vocab_size = ready.vocab_size
         self._block_size = ready.block_size
         self._num_blocks = ready.num_gpu_blocks - 1  # without the null block
+        self._num_kv_tokens = self._num_blocks * self._block_size
         self._max_logprobs = ready.config.max_logprobs
 
     def check_prompt(self, token_ids: list[int]) -> None:
@@ -32,13 +33,13 @@ class RequestLimits:
                 f"the answer needs at least one of them: shorten the prompt to at most "
                 f"{self._max_model_len - 1}, or start the engine with a larger max_model_len"
             )
-        needed = -(-length // self._block_size)
+        needed = length // self._block_size + 1  # the answer needs a place as well
         if needed > self._num_blocks:
             raise InvalidRequestError(
                 f"the prompt has {length} tokens and needs {needed} KV blocks of "
                 f"{self._block_size}, but the engine has only {self._num_blocks}: shorten it to at "
-                f"most {self._num_blocks * self._block_size} tokens, or start the engine with more "
-                "memory (kv_cache_memory_bytes, num_gpu_blocks)"
+                f"most {self._num_kv_tokens - 1} tokens, or start the engine with more memory "
+                "(kv_cache_memory_bytes, num_gpu_blocks)"
             )
         self.check_ids("the prompt", token_ids)
 
@@ -69,16 +70,12 @@ class RequestLimits:
         )
 
     def max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
-        """Return how many tokens the answer may have: as asked, at most what there is room for.
-
-        The last token needs no KV, so an answer may end one token behind the last block.
-        """
-        total = min(self._max_model_len, self._num_blocks * self._block_size + 1)
-        room = total - num_prompt_tokens
+        """Return how many tokens the answer may have: as asked, at most what there is room for."""
+        room = min(self._max_model_len, self._num_kv_tokens) - num_prompt_tokens
         if params.min_tokens > room:
             raise InvalidRequestError(
                 f"min_tokens={params.min_tokens}, but after a prompt of {num_prompt_tokens} tokens "
                 f"there is room for {room}: max_model_len is {self._max_model_len}, the KV cache "
-                f"holds {self._num_blocks * self._block_size} tokens"
+                f"holds {self._num_kv_tokens} tokens"
             )
         return room if params.max_tokens is None else min(params.max_tokens, room)

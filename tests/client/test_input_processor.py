@@ -36,9 +36,9 @@ def test_t14_a_prompt_that_can_never_fit_is_refused_with_numbers():
     client = Client(None, max_model_len=4096, num_gpu_blocks=51)
     for _ in range(5):
         refused("1000 tokens and needs 63 KV blocks of 16.* only 50", [7] * 1000, client)
-    assert process([7] * 800, client, max_tokens=9).params.max_tokens == 1
-    refused("801 tokens and needs 51 KV blocks of 16.* only 50", [7] * 801, client)
-    assert process([7] * 30, client, max_tokens=None).params.max_tokens == 771
+    assert process([7] * 799, client, max_tokens=9).params.max_tokens == 1
+    refused("800 tokens and needs 51 KV blocks of 16.* at most 799", [7] * 800, client)
+    assert process([7] * 30, client, max_tokens=None).params.max_tokens == 770
 
 
 def test_t16_an_empty_prompt_is_refused():

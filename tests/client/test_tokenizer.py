@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,11 @@ def test_templates_are_read_from_every_place(tmp_path):
     assert tokenizer.render_chat_template(chat) == "file"
     assert tokenizer.render_chat_template(chat, chat_template="other") == "other"
     assert tokenizer.render_chat_template(chat, chat_template="{{ bos_token }}!") == "!"
-    thinking = {"chat_template": "{{ a }}{{ b }}", "chat_template_kwargs": {"a": 1}, "b": 2}
+    thinking: dict[str, Any] = {
+        "chat_template": "{{ a }}{{ b }}",
+        "chat_template_kwargs": {"a": 1},
+        "b": 2,
+    }
     assert tokenizer.apply_chat_template(chat, **thinking)[0] == "12"
 
 
