@@ -78,7 +78,7 @@ class AsyncLLM:
         def prepare(session: EngineSession) -> tuple[ProcessedRequest, Mailbox]:
             return _prepare(handle, session, prompt, sampling_params, details)
 
-        return OutputStream(handle.open, prepare)
+        return OutputStream(self, handle.open, prepare)
 
     def chat(
         self,
@@ -98,7 +98,7 @@ class AsyncLLM:
             prompt = handle.render_chat(session, messages, template_options)
             return _prepare(handle, session, prompt, sampling_params, details)
 
-        return OutputStream(handle.open, prepare)
+        return OutputStream(self, handle.open, prepare)
 
     def abort(self, request_id: str | Sequence[str]) -> Posted:
         """End requests by id; their streams give a last output with the reason `abort`. May be awaited."""

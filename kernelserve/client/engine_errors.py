@@ -19,6 +19,7 @@ from kernelserve.protocol import EngineDead, EngineFailure
 __all__ = ["crash_error", "dead_error", "read_log_tail", "start_error"]
 
 _TAIL_BYTES = 16_384
+_PHASE = ": Phase: "
 _IMPORT_ERRORS = ("ModuleNotFoundError:", "ImportError:")
 
 
@@ -49,7 +50,9 @@ def crash_error(process: EngineProcess, phase: str) -> EngineStartError:
     log_path = process.descriptor.log_path
     tail = read_log_tail(log_path)
     last_line = tail.rpartition("\n")[2]
-    details = {"phase": phase, "log_tail": tail, "log_path": log_path}
+    # It may have ended before it could tell, but not before it could write.
+    phases = [line.partition(_PHASE)[2] for line in tail.splitlines() if _PHASE in line]
+    details = {"phase": phases[-1] if phases else phase, "log_tail": tail, "log_path": log_path}
     if last_line.startswith(_IMPORT_ERRORS):
         return EngineImportError(f"the engine process lacks a package: {last_line}", **details)
     reason = f": {last_line}" if "Error: " in last_line else ""

@@ -113,7 +113,11 @@ class EngineSession:
                     self._become_ready(core)
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(self._execute_commands)
-                        await self._pump_outputs(core)
+                        try:
+                            await self._pump_outputs(core)
+                        except EngineError as dead:
+                            self._fail(dead)  # at once: parting from the engine may take seconds
+                            raise
         except EngineError as engine_error:
             error = engine_error
         except BaseExceptionGroup as group:
@@ -175,19 +179,22 @@ class EngineSession:
         return await self._core.call_utility(method, *args)
 
     def _close(self, error: EngineError) -> None:
-        if self._error is None:
-            self._error = error
+        self._fail(error)
         if self._scope is not None:
             self._scope.cancel()
 
-    def _end(self, error: EngineError) -> None:
+    def _fail(self, error: EngineError) -> None:
+        """Tell everybody who waits. The first error is the one that counts."""
         self._error = self._error or error
-        self._core = None
         self.latest_stats = SchedulerStats()
         if self._output_processor is not None:
             self._output_processor.fail_all(self._error)
+
+    def _end(self, error: EngineError) -> None:
+        self._fail(error)
+        self._core = None
         if not self.started.done():
-            self.started.set_exception(self._error)
+            self.started.set_exception(self._error or error)
         self.ended.set_result(None)
 
 

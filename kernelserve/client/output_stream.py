@@ -26,9 +26,11 @@ class OutputStream(AsyncIterator[RequestOutput]):
 
     def __init__(
         self,
+        owner: object,
         open_session: Callable[[], EngineSession],
         prepare: Callable[[EngineSession], _Prepared],
     ) -> None:
+        self._owner = owner  # keeps the engine open while somebody iterates
         self._open_session = open_session
         self._prepare = prepare
         self._mailbox: Mailbox | None = None

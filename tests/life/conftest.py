@@ -79,7 +79,11 @@ def wait_until(
 
 def _left_files(folder: Path) -> list[str]:
     """Files of engines; the lock of the registry stays."""
-    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "lock"]
+    return [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if not path.name.endswith("lock") and not path.is_dir()
+    ]
 
 
 def _shared_memory() -> set[str]:
