@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ from kernelserve.engine.output_thread import OutputThread
 from kernelserve.protocol import EngineFailure, EngineReady, EngineStatus
 
 __all__ = ["Reception"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Reception:
@@ -50,6 +53,7 @@ class Reception:
             changed = phase != self._phase
             self._phase, self._done = phase, done
             if changed:
+                _LOGGER.info("Phase: %s", phase)
                 self._output.broadcast(self._status())
 
     def repeat_status(self) -> None:
