@@ -12,6 +12,7 @@ import anyio
 import zmq
 
 from kernelserve.client.registry import EngineDescriptor
+from kernelserve.errors import EngineDeadError
 from kernelserve.process_identity import process_start_time
 from kernelserve.protocol import PROTOCOL_VERSION, ClientHello, EngineMessage, RequestType
 from kernelserve.wire import MAX_MESSAGE_BYTES, WireDecoder, WireEncoder
@@ -24,7 +25,8 @@ _BYE_LINGER_MS = 200
 class ClientTransport:
     """A DEALER that talks to the engine and a PULL, bound in the engine's run directory, that hears it.
 
-    Sending never waits: what the engine does not read yet is kept. For one task loop; not thread-safe.
+    Sending never waits: what the engine does not read yet is kept. For one event loop; not thread-safe.
+    Raises EngineDeadError if the run directory is gone.
     """
 
     def __init__(self, descriptor: EngineDescriptor) -> None:
@@ -36,9 +38,11 @@ class ClientTransport:
         self._decoder: WireDecoder[EngineMessage] = WireDecoder(EngineMessage)
         try:
             self._open(descriptor.address)
-        except BaseException:
+        except zmq.ZMQError as error:
             self._close_sockets()
-            raise
+            raise EngineDeadError(
+                f"the engine {descriptor.name!r} cannot be reached any more: {error}"
+            ) from error
         self._fd = self._pull.fileno()
         self._hello = ClientHello(
             protocol_version=PROTOCOL_VERSION,

@@ -76,7 +76,6 @@ class BusyLoop:
                 return self._items.get(timeout=_REST_S)
             except queue.Empty:
                 self._unchecked = False
-                self._core.discard_eager_aborts()
                 self._core.scheduler.check_integrity()
         return self._items.get()
 
@@ -87,6 +86,8 @@ class BusyLoop:
                 self._add(client_index, payload)
             case RequestType.ABORT:
                 self._core.abort(payload)
+                if not self._core.scheduler.has_unfinished_requests():
+                    self._core.discard_eager_aborts()
             case RequestType.UTILITY:
                 reply = UtilityReply(self._utilities.call(payload))
                 self._output.send(client_index, reply)

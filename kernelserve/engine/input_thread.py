@@ -171,8 +171,8 @@ class InputThread:
                 self._add(client, body)
             case RequestType.ABORT:
                 request_ids = self._abort_decoder.decode(body)
-                self.items.put((kind, client.index, request_ids))
                 self.eager_aborts.append(request_ids)
+                self.items.put((kind, client.index, request_ids))
             case RequestType.UTILITY:
                 call = self._utility_decoder.decode(body)
                 if call.method == "shutdown":
