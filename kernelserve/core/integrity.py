@@ -14,30 +14,31 @@ __all__ = ["check_kv_cache", "check_pool", "check_requests"]
 
 def check_pool(pool: BlockPool) -> None:
     """Raise AssertionError unless free queue, counts and hash map agree with the blocks."""
-    queued = list(pool.free_queue)
-    queued_ids = {block.block_id for block in queued}
-    assert len(queued) == len(queued_ids) == pool.num_available_blocks, "free queue is miscounted"
-    idle_ids = {block.block_id for block in pool.blocks[1:] if block.ref_cnt == 0}
-    assert queued_ids == idle_ids, f"free queue and references differ in {queued_ids ^ idle_ids}"
-    for block in queued:
-        assert block.next_free is not None, f"{block} is not linked"
-        assert block.prev_free is not None, f"{block} is not linked"
-        assert block.next_free.prev_free is block, f"{block} is linked one way"
-        assert block.prev_free.next_free is block, f"{block} is linked one way"
-    assert all(block.ref_cnt >= 0 for block in pool.blocks), "negative reference count"
+    queued_ids: set[int] = set()
+    num_cached = 0
+    for block in pool.free_queue:
+        assert block.block_id not in queued_ids, f"{block} is queued twice"
+        queued_ids.add(block.block_id)
+        num_cached += block.block_hash is not None
+        before, after = block.prev_free, block.next_free
+        assert before is not None, f"{block} is linked one way"
+        assert after is not None, f"{block} is linked one way"
+        assert before.next_free is block is after.prev_free, f"{block} is linked one way"
+    assert len(queued_ids) == pool.num_available_blocks, "free queue is miscounted"
+    assert num_cached == pool.num_cached_blocks, "cached blocks are miscounted"
+
+    num_named = 0
+    for block in pool.blocks[1:]:
+        assert block.ref_cnt >= 0, f"{block} has a negative reference count"
+        idle = block.ref_cnt == 0
+        assert idle == (block.block_id in queued_ids), f"{block} is wrongly in or out of the queue"
+        if block.block_hash is not None:
+            num_named += 1
+            assert pool.cached.get(block.block_hash) is block, f"{block} is not found by its hash"
+    assert num_named == len(pool.cached), "hash map holds a foreign block"
 
     null = pool.null_block
-    assert (null.ref_cnt, null.block_hash, null.next_free) == (0, None, None), (
-        "null block is in use"
-    )
-
-    named = {block.block_hash: block for block in pool.blocks if block.block_hash is not None}
-    assert named == pool.cached, "hash map and block hashes differ"
-    assert len(named) == sum(block.block_hash is not None for block in pool.blocks), (
-        "hash is shared"
-    )
-    num_cached = sum(block.block_hash is not None for block in queued)
-    assert num_cached == pool.num_cached_blocks, "cached blocks are miscounted"
+    assert (null.ref_cnt, null.block_hash, null.next_free) == (0, None, None), "null block is used"
     total = pool.num_free_blocks + pool.num_cached_blocks + pool.num_used_blocks
     assert total == pool.num_total_blocks == len(pool.blocks) - 1, "block counts do not add up"
 
@@ -57,7 +58,7 @@ def check_kv_cache(manager: KVCacheManager) -> None:
     promised = sum(table.num_promised for table in manager.tables.values())
     assert promised == manager.num_promised_blocks, "promised blocks are miscounted"
     for block in pool.blocks[1:]:
-        num_owners = owners[block.block_id]
+        num_owners = owners.get(block.block_id, 0)
         assert block.ref_cnt == num_owners, f"{block} has {num_owners} owners"
         assert num_owners < 2 or block.block_hash is not None, f"{block} is shared without a hash"
 

@@ -71,8 +71,7 @@ class KVCacheManager:
         return self.pool.num_available_blocks - self.num_promised_blocks
 
     def find_cached_blocks(self, request: Request) -> list[KVCacheBlock]:
-        """Return the blocks of the longest cached prefix of a waiting request; [] if it does not
-        want any.
+        """Return the blocks of the longest cached prefix of a waiting request.
 
         At least one token is left to compute, since its logits are needed: a hit of everything
         loses its last block.
@@ -117,8 +116,8 @@ class KVCacheManager:
     def allocate_slots(self, request: Request, num_new_tokens: int) -> list[int] | None:
         """Make room for the next tokens of a running request.
 
-        Returns the ids of the blocks added to its table, or None (nothing changed) if there are too
-        few.
+        Returns the ids of the blocks added to its table, or None (nothing changed) if there are
+        too few.
         """
         table = self.tables[request.request_id]
         end = request.num_computed_tokens + num_new_tokens
@@ -139,8 +138,7 @@ class KVCacheManager:
     def free(self, request: Request, *, forget: bool = False) -> None:
         """Take back the blocks of a request; does nothing if it has none.
 
-        With `forget` its K/V cannot be trusted, and what only it holds is taken out of the prefix
-        cache.
+        With `forget` its K/V cannot be trusted: blocks that only it holds leave the prefix cache.
         """
         table = self.tables.pop(request.request_id, None)
         if table is None:

@@ -39,6 +39,7 @@ class StepPlan:
         self.preempted_req_ids: list[str] = []
         self.refusals: list[Refusal] = []
         self.num_decode_tokens = 0
+        """Single tokens behind a prompt; known after `build`."""
 
     def grant(self, request: Request, num_tokens: int, new_block_ids: list[int]) -> None:
         """Give tokens to a running request."""

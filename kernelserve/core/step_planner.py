@@ -12,10 +12,9 @@ __all__ = ["StepPlanner"]
 
 
 class StepPlanner:
-    """There is no prefill or decode phase: each request gets tokens so that its computed ones catch
-    up with all.
+    """Gives each request tokens so that its computed ones catch up with all of them.
 
-    Running requests come first, then waiting ones. A running request that gets nothing is skipped;
+    There is no prefill or decode phase. Running requests come first, then waiting ones. A running request that gets nothing is skipped;
     a waiting one holds up everybody behind it. Memory is taken from running requests only for other
     running ones, but for one case: under the `priority` policy a waiting request takes the place of
     a strictly less urgent running one.
@@ -102,10 +101,9 @@ class StepPlanner:
         return True
 
     def _displace_for(self, request: Request, num_missing_blocks: int, plan: StepPlan) -> None:
-        """Preempt the least urgent running request if `request` is strictly more urgent and can
-        gain by it.
+        """Preempt the least urgent running request for a strictly more urgent waiting one.
 
-        One per step; `request` gets its turn in the next. Not in a step that has admitted someone,
+        Only if that can help. One per step; `request` gets its turn in the next. Not in a step that has admitted someone,
         who may share blocks that the victim was to compute in it.
         """
         if self._state.policy != "priority" or plan.admitted:

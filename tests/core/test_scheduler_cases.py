@@ -148,6 +148,22 @@ def test_t41_nobody_is_displaced_in_vain() -> None:
     engine.run()
 
 
+def test_t41_nobody_is_displaced_whose_blocks_a_newcomer_counts_on() -> None:
+    engine = Engine(policy="priority", max_num_seqs=2, long_prefill_token_threshold=8)
+    engine.submit("low", list(range(40)), priority=9)
+    engine.step()
+    engine.submit("shares", list(range(17)), priority=1)
+    engine.submit("urgent", [7], priority=1)
+    plan = engine.schedule()
+    (new,) = plan.scheduled_new_reqs
+    assert (new.req_id, new.num_computed_tokens) == ("shares", 16)  # 8 of them computed just now
+    assert plan.preempted_req_ids == set()
+    engine.execute_and_update(plan)
+    assert engine.step().preempted_req_ids == {"low"}
+    engine.run()
+    assert engine.received["shares"].token_ids == solo_output(list(range(17)), 4)
+
+
 def test_t41_tiny_pool_and_random_priorities_all_finish() -> None:
     rng = random.Random(7)
     engine = Engine(num_blocks=8, policy="priority", max_num_seqs=4, max_num_batched_tokens=12)
