@@ -11,8 +11,7 @@ __all__ = ["BlockPool"]
 
 
 class BlockPool:
-    """Gives and takes blocks. A freed block can be hit until it is given out again: that is the
-    eviction.
+    """Gives and takes blocks. A freed block can be hit until it is given out again, evicted.
 
         total = used + cached + free          (block 0, the null block, is outside of all counts)
 

@@ -150,8 +150,7 @@ class Scheduler:
         long_prefill_token_threshold: int | None = None,
         policy: SchedulerPolicy | None = None,
     ) -> None:
-        """Change limits from the next step on. Lower ones preempt nobody; it takes time until they
-        are met.
+        """Change limits from the next step on. Lower ones are met in time: they preempt nobody.
 
         Raises InvalidConfigError, and changes nothing, if a value cannot work.
         """

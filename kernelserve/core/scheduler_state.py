@@ -55,11 +55,9 @@ class SchedulerState:
         request.record_event(EngineCoreEventType.SCHEDULED, self.now)
 
     def preempt(self, request: Request) -> None:
-        """Take the blocks of a running request and put it back into the queue, to be computed again
-        from its start.
+        """Take the blocks of a running request and queue it again, to be computed from its start.
 
-        Its output tokens stay: they are part of what is computed again, and are never emitted
-        twice.
+        Its output tokens stay: they are computed again like the prompt, and never emitted twice.
         """
         self.kv_cache_manager.free(request)
         self.running.remove(request)

@@ -14,10 +14,10 @@ __all__ = ["StepPlanner"]
 class StepPlanner:
     """Gives each request tokens so that its computed ones catch up with all of them.
 
-    There is no prefill or decode phase. Running requests come first, then waiting ones. A running request that gets nothing is skipped;
-    a waiting one holds up everybody behind it. Memory is taken from running requests only for other
-    running ones, but for one case: under the `priority` policy a waiting request takes the place of
-    a strictly less urgent running one.
+    There is no prefill or decode phase. Running requests come first, then waiting ones. A running
+    request that gets nothing is skipped; a waiting one holds up everybody behind it. Memory is
+    taken from running requests only for other running ones, but for one case: under the `priority`
+    policy a waiting request takes the place of a strictly less urgent running one.
     """
 
     def __init__(self, state: SchedulerState, limits: SchedulerLimits) -> None:
@@ -103,8 +103,8 @@ class StepPlanner:
     def _displace_for(self, request: Request, num_missing_blocks: int, plan: StepPlan) -> None:
         """Preempt the least urgent running request for a strictly more urgent waiting one.
 
-        Only if that can help. One per step; `request` gets its turn in the next. Not in a step that has admitted someone,
-        who may share blocks that the victim was to compute in it.
+        Only if that can help, and one per step; `request` gets its turn in the next. Not in a step
+        that has admitted someone, who may share blocks that the victim was to compute in it.
         """
         if self._state.policy != "priority" or plan.admitted:
             return
