@@ -6,6 +6,7 @@ python -m tests.helpers.run_notebook NOTEBOOK [--timeout SECONDS]
 from __future__ import annotations
 
 import argparse
+import html
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = ["NotebookRunner", "output_text"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _SOURCE_LINES = 4
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class NotebookRunner(NotebookClient):  # type: ignore[misc]
@@ -33,14 +35,25 @@ class NotebookRunner(NotebookClient):  # type: ignore[misc]
             kernel_name="python3",
             resources={"metadata": {"path": str(path.parent)}},
             on_cell_start=self._show_cell,
+            on_cell_executed=self._show_widgets,
+            # Its warning about unencrypted TCP is of no use to the reader of a demo.
+            extra_arguments=["--log-level=ERROR"],
         )
 
     def output(self, outs: list[Any], msg: Any, display_id: str | None, cell_index: int) -> Any:
         """Keep the output as NotebookClient does, and show it."""
         shown = super().output(outs, msg, display_id, cell_index)
-        if shown is not None:
+        if shown is not None and _WIDGET not in shown.get("data", {}):
             self._write(output_text(shown))
         return shown
+
+    def widget_text(self, output: Any) -> str:
+        """Return what the texts of a widget, such as those around a bar, say now."""
+        model_id = output.data[_WIDGET]["model_id"]
+        state = self.widget_state.get(model_id, {})
+        children = [child.removeprefix("IPY_MODEL_") for child in state.get("children", [])]
+        values = [self.widget_state.get(child, {}).get("value") for child in children]
+        return " ".join(html.unescape(value).strip() for value in values if isinstance(value, str))
 
     def _show_cell(self, cell: Any, cell_index: int) -> None:
         if cell.cell_type != "code":
@@ -52,6 +65,13 @@ class NotebookRunner(NotebookClient):  # type: ignore[misc]
             shown.append(f"... ({len(lines) - len(shown)} more lines)")
         self._start_line()
         self._write("\n" + "".join(f">>> {line}\n" for line in shown))
+
+    def _show_widgets(self, cell: Any, **_: Any) -> None:
+        """Show widgets when the cell has ended, as they then are."""
+        for output in cell.outputs:
+            if _WIDGET in output.get("data", {}):
+                self._start_line()
+                self._write(self.widget_text(output) + "\n")
 
     def _show_heading(self, markdown: str) -> None:
         first = markdown.partition("\n")[0]
