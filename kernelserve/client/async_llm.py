@@ -78,7 +78,8 @@ class AsyncLLM:
         def prepare(session: EngineSession) -> tuple[ProcessedRequest, Mailbox]:
             return _prepare(handle, session, prompt, sampling_params, details)
 
-        return OutputStream(self, handle.open, prepare)
+        chars = len(prompt) if isinstance(prompt, str) else 0
+        return OutputStream(self, handle.open, prepare, prompt_chars=chars)
 
     def chat(
         self,
@@ -98,7 +99,8 @@ class AsyncLLM:
             prompt = handle.render_chat(session, messages, template_options)
             return _prepare(handle, session, prompt, sampling_params, details)
 
-        return OutputStream(self, handle.open, prepare)
+        chars = sum(len(str(message)) for message in messages)
+        return OutputStream(self, handle.open, prepare, prompt_chars=chars)
 
     def abort(self, request_id: str | Sequence[str]) -> Posted:
         """End requests by id; their streams give a last output with the reason `abort`. May be awaited."""

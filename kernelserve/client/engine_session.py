@@ -168,7 +168,7 @@ class EngineSession:
     def _abort(self, request_ids: Sequence[str]) -> None:
         core, processor = self._core, self._output_processor
         if self._error is None and core is not None and processor is not None:
-            ids = processor.abort_requests(request_ids)
+            ids = processor.abort_requests(request_ids, time.monotonic())
             if ids:
                 self._send_command.send_nowait(partial(core.abort, ids))
 

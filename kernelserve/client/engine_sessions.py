@@ -7,9 +7,8 @@ import os
 import threading
 from collections.abc import Callable
 
-from kernelserve.client.core_client import CoreClient
-
 from kernelserve.client.client_thread import ClientThread
+from kernelserve.client.core_client import CoreClient
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.wakeup import wait_for_future

@@ -5,6 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import AsyncIterator, Callable
 
+import anyio
+import anyio.to_thread
+
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.mailbox import Mailbox
 from kernelserve.client.processed_request import ProcessedRequest
@@ -13,6 +16,8 @@ from kernelserve.outputs import RequestOutput
 
 __all__ = ["OutputStream"]
 
+_INLINE_CHARS = 10_000
+"""Prompts up to here are tokenized in a few milliseconds, less than a thread costs a busy loop."""
 _Prepared = tuple[ProcessedRequest, Mailbox]
 
 
@@ -29,10 +34,13 @@ class OutputStream(AsyncIterator[RequestOutput]):
         owner: object,
         open_session: Callable[[], EngineSession],
         prepare: Callable[[EngineSession], _Prepared],
+        *,
+        prompt_chars: int,
     ) -> None:
         self._owner = owner  # keeps the engine open while somebody iterates
         self._open_session = open_session
         self._prepare = prepare
+        self._prompt_chars = prompt_chars
         self._mailbox: Mailbox | None = None
         self._abort: Callable[[], object] = _nothing
         self._finished = False
@@ -62,11 +70,17 @@ class OutputStream(AsyncIterator[RequestOutput]):
     async def _submit(self) -> Mailbox:
         session = self._open_session()
         await wait_for_future(session.when_started())
-        processed, mailbox = self._prepare(session)
+        processed, mailbox = await self._prepare_off_loop(session)
         # A finalizer of its own, which knows nothing of the stream: the request ends when the stream is collected.
         self._abort = weakref.finalize(self, session.abort, [processed.internal_id])
         session.submit([(processed, mailbox)])
         return mailbox
+
+    async def _prepare_off_loop(self, session: EngineSession) -> _Prepared:
+        """Tokenizing megabytes takes seconds, in which other streams of this loop must go on."""
+        if self._prompt_chars <= _INLINE_CHARS:
+            return self._prepare(session)
+        return await anyio.to_thread.run_sync(self._prepare, session, abandon_on_cancel=True)
 
     def _end(self) -> None:
         self._finished = True
