@@ -51,6 +51,7 @@ class EngineProcess:
     def __init__(self, spec: LaunchSpec) -> None:
         self._spec = spec
         self._run_dir = Path(spec.run_dir)
+        self._socket_path = self._run_dir / "in.sock"
         self._clock = time.monotonic
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._clients = ClientTable()
@@ -61,7 +62,7 @@ class EngineProcess:
         self._reception = Reception(self._clients, self._output, self._clock)
         self._input = InputThread(
             self._context,
-            self._run_dir / "in.sock",
+            self._socket_path,
             token=spec.token,
             clients=self._clients,
             output=self._output,
@@ -171,6 +172,8 @@ class EngineProcess:
         )
         if end is not None:
             self._end(end[1], code=end[0])
+        elif not self._clients.indices and not self._socket_path.exists():
+            self._end("its run directory was removed: nobody can reach the engine any more")
 
     def _end(self, reason: str, *, drain_s: float = 0.0, code: str = "") -> None:
         if self._reception.is_loading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 
@@ -223,6 +224,17 @@ async def test_another_model_replaces_a_lingering_engine_that_nobody_uses(runtim
                 pytest.fail("it was replaced")
         assert len(await run_request(core, "a")) == 4
         await core.stop_engine()
+
+
+@pytest.mark.anyio
+async def test_an_engine_that_nobody_can_reach_ends(runtime_folder):
+    async with launch(lifetime="detached") as core:
+        await run_request(core, "a")
+    for directory in runtime_folder.glob("e-*"):
+        shutil.rmtree(directory)
+    with anyio.fail_after(4):
+        while engine_pids(runtime_folder):  # noqa: ASYNC110
+            await anyio.sleep(0.05)
 
 
 @pytest.mark.anyio
