@@ -74,6 +74,7 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     dtype = _choose_dtype(config.dtype, hf_config, device, is_quantized=path.is_file())
     module = _load(checkpoint, model_class, hf_config, dtype, device)
     loaded = _describe(checkpoint, hf_config, module, dtype, device)
+    _check(loaded)
     progress("load weights", 1.0)
     return loaded
 
@@ -150,6 +151,13 @@ def _describe(
     )
 
 
+def _check(loaded: LoadedModel) -> None:
+    from kernelserve.model.self_check import PROVEN, check_against_transformers
+
+    if loaded.model_type not in PROVEN:
+        check_against_transformers(loaded)
+
+
 def _choose_device(device: str) -> torch.device:
     import torch
 
@@ -187,5 +195,6 @@ def _cpu_computes_bfloat16() -> bool:
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return False
-    flags = next((line for line in cpuinfo.open() if line.startswith("flags")), "").split()
+    lines = cpuinfo.read_text().splitlines()
+    flags = next((line for line in lines if line.startswith("flags")), "").split()
     return "avx512_bf16" in flags or "amx_bf16" in flags

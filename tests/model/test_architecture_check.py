@@ -35,7 +35,6 @@ def test_good_ones_pass(arch):
         ("falcon_h1", "state"),
         ("bamba", "state"),
         ("qwen3_next", "linear_attention"),
-        ("lfm2", "conv"),
         ("minimax", "linear_attention"),
         ("llama4_text", "chunked_attention"),
         ("gemma3n_text", "K/V of other layers"),
@@ -57,6 +56,11 @@ def test_encoder_is_refused():
     config = AutoConfig.for_model("bert", architectures=["BertForMaskedLM"])
     with pytest.raises(UnsupportedModelError, match="not a causal decoder"):
         check(config)
+
+
+def test_convolution_layers_are_refused():
+    with pytest.raises(UnsupportedModelError, match="conv"):
+        check(AutoConfig.for_model("lfm2", layer_types=["conv", "full_attention"] * 16))
 
 
 def test_falcon_with_alibi_is_refused():
