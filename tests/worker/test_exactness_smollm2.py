@@ -22,7 +22,12 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def executor() -> Any:
     config = EngineConfig(
-        model=DEFAULT_MODEL, dtype="float32", device="cpu", num_gpu_blocks=100, max_model_len=512
+        model=DEFAULT_MODEL,
+        dtype="float32",
+        device="cpu",
+        num_gpu_blocks=100,
+        max_model_len=512,
+        num_threads=1,
     )
     return UniProcExecutor(config, lambda *_: None)
 
