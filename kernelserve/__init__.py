@@ -1,24 +1,33 @@
-"""kernelserve: a Jupyter-native interactive serving kernel for language models."""
+"""kernelserve: a Jupyter-native interactive serving kernel for language models.
+
+The public names are loaded when they are first used: the engine process imports this package too, and needs none of
+the client.
+"""
 
 from __future__ import annotations
 
-from kernelserve.client.async_llm import AsyncLLM
-from kernelserve.client.llm import LLM
-from kernelserve.client.registry import list_engines
-from kernelserve.config import EngineConfig
-from kernelserve.errors import (
-    EngineDeadError,
-    EngineError,
-    EngineRequestError,
-    EngineStartError,
-    InvalidConfigError,
-    InvalidRequestError,
-    KernelserveError,
-    ProtocolError,
-)
-from kernelserve.outputs import CompletionOutput, Logprob, RequestOutput
-from kernelserve.sampling_params import RequestOutputKind, SamplingParams
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from kernelserve.version import __version__
+
+if TYPE_CHECKING:
+    from kernelserve.client.async_llm import AsyncLLM
+    from kernelserve.client.llm import LLM
+    from kernelserve.client.registry import list_engines
+    from kernelserve.config import EngineConfig
+    from kernelserve.errors import (
+        EngineDeadError,
+        EngineError,
+        EngineRequestError,
+        EngineStartError,
+        InvalidConfigError,
+        InvalidRequestError,
+        KernelserveError,
+        ProtocolError,
+    )
+    from kernelserve.outputs import CompletionOutput, Logprob, RequestOutput
+    from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
 __all__ = [
     "LLM",
@@ -40,3 +49,28 @@ __all__ = [
     "__version__",
     "list_engines",
 ]
+
+_MODULES = {
+    "LLM": "client.llm",
+    "AsyncLLM": "client.async_llm",
+    "list_engines": "client.registry",
+    "EngineConfig": "config",
+    "CompletionOutput": "outputs",
+    "Logprob": "outputs",
+    "RequestOutput": "outputs",
+    "RequestOutputKind": "sampling_params",
+    "SamplingParams": "sampling_params",
+}
+"""Public name -> module of this package; the errors are all in one."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -108,13 +108,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def clone(self, **changes: Any) -> SamplingParams:
         """Return an independent copy with `changes`; lists and dicts are copied too."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__} | changes
-        return SamplingParams(
-            **{
-                name: value.copy() if isinstance(value, list | dict) else value
-                for name, value in fields.items()
-            }
-        )
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
+        for name, value in (fields | changes).items():
+            fields[name] = value.copy() if isinstance(value, list | dict) else value
+        return SamplingParams(**fields)
 
     def _normalize(self) -> None:
         if self.seed == -1:
@@ -154,7 +151,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         if any(not isinstance(s, str) or not s for s in self.stop_strings):
             raise InvalidRequestError(f"stop={self.stop!r} must hold non-empty strings")
         if self.stop_strings and not self.detokenize:
-            raise InvalidRequestError("stop strings are looked for in the text: set detokenize=True")
+            raise InvalidRequestError(
+                "stop strings are looked for in the text: set detokenize=True"
+            )
         if self.bad_words and any(not isinstance(w, str) or not w for w in self.bad_words):
             raise InvalidRequestError(f"bad_words={self.bad_words!r} must hold non-empty strings")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
@@ -176,7 +175,12 @@ def _as_id(value: Any, name: str = "logit_bias") -> int:
 
 
 def _check_int(name: str, value: Any, low: int, high: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or value < low
+        or (high is not None and value > high)
+    ):
         limit = f"at least {low}" if high is None else f"from {low} to {high}"
         raise InvalidRequestError(f"{name}={value!r} must be a whole number {limit}")
 

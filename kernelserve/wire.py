@@ -32,7 +32,9 @@ class WireArray:
 
     __slots__ = ("data", "dtype", "shape")
 
-    def __init__(self, dtype: str, shape: Sequence[int], data: bytes | bytearray | memoryview) -> None:
+    def __init__(
+        self, dtype: str, shape: Sequence[int], data: bytes | bytearray | memoryview
+    ) -> None:
         self.dtype = dtype
         self.shape = tuple(shape)
         self.data = memoryview(data).cast("B")
@@ -40,7 +42,9 @@ class WireArray:
             raise ProtocolError(f"array dtype {dtype!r} is not one of {', '.join(_FORMATS)}")
         itemsize = memoryview(b"\0" * 8).cast(_FORMATS[dtype]).itemsize  # type: ignore[call-overload]
         if any(n < 0 for n in self.shape) or math.prod(self.shape) * itemsize != self.data.nbytes:
-            raise ProtocolError(f"{self.data.nbytes} bytes do not fill a {dtype} array of shape {shape}")
+            raise ProtocolError(
+                f"{self.data.nbytes} bytes do not fill a {dtype} array of shape {shape}"
+            )
 
     def tolist(self) -> list[Any]:
         """Return the values as nested lists of Python numbers, shaped like the array."""

@@ -193,6 +193,8 @@ class EngineSession:
     def _end(self, error: EngineError) -> None:
         self._fail(error)
         self._core = None
+        self._send_command.close()
+        self._commands.close()
         if not self.started.done():
             self.started.set_exception(self._error or error)
         self.ended.set_result(None)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-import kernelserve
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_process import EngineProcess
 from kernelserve.client.lifeline_pipe import LifelinePipe
@@ -20,6 +19,7 @@ from kernelserve.config import EngineConfig
 from kernelserve.paths import log_dir
 from kernelserve.process_identity import process_start_time
 from kernelserve.protocol import PROTOCOL_VERSION, LaunchSpec
+from kernelserve.version import __version__
 
 __all__ = ["launch_engine"]
 
@@ -65,7 +65,7 @@ def launch_engine(config: EngineConfig, options: LaunchOptions) -> EngineProcess
         token=spec.token,
         model=config.model,
         config_hash=config_hash(config, fake_model=options.fake_model),
-        version=kernelserve.__version__,
+        version=__version__,
         protocol_version=PROTOCOL_VERSION,
         lifetime=options.lifetime,
         owner_pid=os.getpid(),
@@ -90,7 +90,7 @@ def _spawn(pipe: LifelinePipe, log_path: Path) -> subprocess.Popen[bytes]:
 
 def _environment() -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if key not in _SCRUBBED}
-    root = Path(kernelserve.__file__).parents[1]
+    root = Path(__file__).parents[2]
     if root.name not in ("site-packages", "dist-packages"):
         # A checkout that is on sys.path only in this process.
         paths = [str(root), environment.get("PYTHONPATH", "")]

@@ -1,0 +1,92 @@
+"""LLM from a plain script: batches, streams, refusals."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import kernelserve as ks
+from tests.life.test_async_llm import expected
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def llm(runtime_folder):
+    with ks.LLM("fake", fake_model=True, show_progress=False) as llm:
+        yield llm
+
+
+def params(max_tokens: int = 5, **options) -> ks.SamplingParams:
+    return ks.SamplingParams(max_tokens=max_tokens, detokenize=False, **options)
+
+
+def test_outputs_are_in_the_order_of_the_prompts(llm):
+    prompts = [[i + 1, 3] for i in range(40)]
+    lengths = [3 + i % 7 for i in range(40)]
+    outputs = llm.generate(prompts, [params(length) for length in lengths], use_tqdm=False)
+    for prompt, length, output in zip(prompts, lengths, outputs, strict=True):
+        assert output.finished
+        assert output.outputs[0].token_ids == expected(prompt, length)
+
+
+def test_trap_32_the_callers_params_are_not_changed(llm):
+    mine = params(output_kind=ks.RequestOutputKind.DELTA)
+    llm.generate([1, 2], mine, use_tqdm=False)
+    assert mine.output_kind is ks.RequestOutputKind.DELTA
+
+
+def test_one_bad_prompt_refuses_the_batch_before_anything_is_sent(llm):
+    with pytest.raises(ks.InvalidRequestError, match="1000000"):
+        llm.generate([[1, 2], [1_000_000]], params(), use_tqdm=False)
+    assert llm.stats().num_steps == 0
+    with pytest.raises(ks.InvalidRequestError, match="2 sampling_params for 3 prompts"):
+        llm.generate([[1], [2], [3]], [params(), params()])
+
+
+def test_an_empty_batch_is_no_work(llm):
+    assert llm.generate([], params()) == []
+
+
+def test_t16_an_empty_prompt_is_refused(llm):
+    with pytest.raises(ks.InvalidRequestError, match="empty"):
+        llm.generate({"prompt_token_ids": []}, params())
+    assert len(llm.generate([1], params(), use_tqdm=False)) == 1
+
+
+def test_threads_share_the_engine(llm):
+    results: dict[int, list[int]] = {}
+
+    def work(i: int) -> None:
+        output = llm.generate([i + 1, 3], params(20), use_tqdm=False)[0]
+        results[i] = output.outputs[0].token_ids
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {i: expected([i + 1, 3], 20) for i in range(8)}
+
+
+def test_leaving_a_stream_aborts_it(llm):
+    stream = llm.stream([1, 2], params(4000))
+    stream.close()
+    assert llm.generate([5, 6], params(), use_tqdm=False)[0].outputs[0].token_ids == expected(
+        [5, 6], 5
+    )
+
+
+def test_a_closed_llm_says_so(llm):
+    llm.close()
+    with pytest.raises(ks.EngineDeadError, match="closed"):
+        llm.generate([1], params())
+
+
+def test_the_step_records_tell_what_was_done(llm):
+    llm.generate([[1] * 40, [2] * 10], params(3), use_tqdm=False)
+    records = llm.step_records()
+    assert sum(sum(r.num_scheduled_tokens.values()) for r in records) == 40 + 10 + 2 + 2
+    assert all(r.num_prefill_tokens + r.num_decode_tokens <= r.token_budget for r in records)
+    assert records[-1].num_running_reqs == 0 or records[-1].finished_req_ids
