@@ -129,10 +129,8 @@ class PriorityRequestQueue:
 
     def remove(self, request: Request) -> None:
         """Take out a queued request."""
-        entry = self._entries.pop(request.request_id)
-        if self._heap[0] is entry:
-            heapq.heappop(self._heap)
-        elif len(self._heap) > 2 * len(self._entries) + 8:
+        del self._entries[request.request_id]
+        if len(self._heap) > 2 * len(self._entries) + 8:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 

@@ -20,7 +20,7 @@ from kernelserve.protocol import FinishReason
 from tests.helpers.scheduling import VOCAB_SIZE, Engine, solo_output
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=45,
     stateful_step_count=40,
     derandomize=True,
     deadline=None,

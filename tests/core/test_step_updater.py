@@ -6,7 +6,7 @@ from kernelserve.core.scheduler_output import ModelRunnerOutput
 from kernelserve.core.step_updater import first_rows
 from kernelserve.protocol import FinishReason, LogprobsLists, PrefillStats
 from kernelserve.wire import WireArray
-from tests.helpers.scheduling import Engine
+from tests.helpers.scheduling import Engine, solo_output
 
 
 def make_logprobs(num_rows: int) -> LogprobsLists:
@@ -93,6 +93,21 @@ def test_an_error_ends_one_request_and_no_other() -> None:
     assert (good.request_id, good.new_token_ids, good.finish_reason) == ("b", [5], None)
     engine.scheduler.check_integrity()
     assert set(engine.scheduler.requests) == {"b"}
+
+
+def test_an_error_in_flight_does_not_end_who_has_the_id_by_then() -> None:
+    engine = Engine()
+    engine.submit("a", [1, 2])
+    engine.submit("b", [3, 4])
+    plan = engine.schedule()
+    engine.abort("a")
+    engine.submit("a", [7, 8, 9])
+    engine.scheduler.reset_prefix_cache(reset_running_requests=True)
+    output = ModelRunnerOutput(["a", "b"], [[], []], errors={"a": "boom", "b": "boom"})
+    assert engine.scheduler.update_from_output(plan, output, 1.0) == {}
+    engine.run()
+    assert engine.received["a"].token_ids == solo_output([7, 8, 9], 4)
+    assert engine.received["b"].token_ids == solo_output([3, 4], 4)
 
 
 def test_an_error_in_the_middle_of_a_prompt_ends_the_request() -> None:
