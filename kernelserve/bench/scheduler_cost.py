@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Iterator
@@ -35,7 +36,10 @@ class _Step:
 def measure_scheduler(steps: int = _STEPS) -> Iterator[dict[str, Any]]:
     """Yield milliseconds of a step that decodes one token for every running request."""
     for running, waiting in _CASES:
+        gc.collect()
+        gc.freeze()  # as the engine process does once it is loaded
         measured = _measure(running, waiting, steps)
+        gc.unfreeze()
         totals = [1e3 * (step.schedule + step.update) for step in measured]
         yield {
             "bench": "engine",
