@@ -44,9 +44,6 @@ class InputBatch:
     def __len__(self) -> int:
         return len(self._states)
 
-    def __contains__(self, req_id: object) -> bool:
-        return req_id in self._states
-
     def add(self, new: NewRequestData) -> None:
         """Take in a request that is new, or resumes after preemption."""
         assert new.req_id not in self._states, f"{new.req_id} is new but known"
