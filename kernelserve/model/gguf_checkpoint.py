@@ -10,7 +10,7 @@ import torch
 from kernelserve.errors import EngineStartError, ModelFilesError, UnsupportedModelError
 from kernelserve.model import model_defaults
 from kernelserve.model.gguf_config import hf_weight_name, is_llama_family, llama_family_config
-from kernelserve.model.gguf_dequantize import dequantize
+from kernelserve.model.gguf_dequantize import dequantize, one_thread
 from kernelserve.model.gguf_file import GgufFile
 from kernelserve.model.paged_attention import ATTENTION_NAME
 from kernelserve.model.tokenizer_files import convert_tokenizer
@@ -62,10 +62,12 @@ class GgufCheckpoint:
                 attn_implementation=ATTENTION_NAME,
             )
             return module.to(device)
+        with one_thread():
+            weights = self._state_dict(config, dtype)
         module, report = model_class.from_pretrained(
             None,
             config=config,
-            state_dict=self._state_dict(config, dtype),
+            state_dict=weights,
             dtype=dtype,
             attn_implementation=ATTENTION_NAME,
             output_loading_info=True,
@@ -96,7 +98,7 @@ class GgufCheckpoint:
     def _state_dict(self, config: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         weights = {}
         for tensor in self.file.tensors:
-            values = dequantize(self.file, tensor).to(dtype)
+            values = dequantize(self.file, tensor, dtype)
             if self.file.architecture == "llama":
                 if ".attn_q." in tensor.name:
                     values = _restore_rotary_order(values, config.num_attention_heads)

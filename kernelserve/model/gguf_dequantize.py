@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
 
 from kernelserve.model.gguf_file import GgufFile, GgufTensor
 
-__all__ = ["dequantize"]
+__all__ = ["dequantize", "one_thread"]
 
+_BLOCKS_AT_ONCE = 4096
+_NUMBERS = {18: 32, 20: 32, 34: 32, 144: 256, 210: 256}
+"""Bytes of a block -> its numbers, for the types unpacked here."""
 _PLAIN = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
 
 
-def dequantize(file: GgufFile, tensor: GgufTensor) -> torch.Tensor:
-    """Return the values of a tensor in float32.
+def dequantize(
+    file: GgufFile, tensor: GgufTensor, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Return the values of a tensor, computed in float32 and rounded to `dtype`.
 
     The common types are unpacked here with torch; the rest by the gguf package, a little slower.
     """
     raw = torch.frombuffer(
-        bytearray(memoryview(file.data)[tensor.start : tensor.start + tensor.num_bytes]),
-        dtype=torch.uint8,
+        file.data, dtype=torch.uint8, count=tensor.num_bytes, offset=tensor.start
     )
     if tensor.ggml_type in _PLAIN:
-        return raw.view(_PLAIN[tensor.ggml_type]).float().view(tensor.shape)
-    unpack, block_bytes = _UNPACK.get(tensor.ggml_type, (None, 0))
-    if unpack is not None:
-        return unpack(raw.view(-1, block_bytes)).reshape(tensor.shape)
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize as gguf_dequantize
+        return raw.view(_PLAIN[tensor.ggml_type]).to(dtype, copy=True).view(tensor.shape)
+    unpack, block_bytes = _UNPACK.get(tensor.ggml_type, (_with_gguf(tensor), 0))
+    if not block_bytes:
+        return unpack(raw).to(dtype).view(tensor.shape)
+    values = torch.empty(tensor.shape, dtype=dtype)
+    flat, blocks = values.view(-1), raw.view(-1, block_bytes)
+    numbers = _NUMBERS[block_bytes]
+    # Piece by piece, so that what is in between stays in the cache of the CPU.
+    for low in range(0, len(blocks), _BLOCKS_AT_ONCE):
+        high = low + _BLOCKS_AT_ONCE
+        flat[low * numbers : high * numbers] = unpack(blocks[low:high]).view(-1)
+    return values
 
-    rows = raw.view(*tensor.shape[:-1], -1).numpy()
-    values = gguf_dequantize(rows, GGMLQuantizationType(tensor.ggml_type))
-    return torch.from_numpy(values).view(tensor.shape)
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute with one thread: for pieces as small as ours, waking others costs more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _with_gguf(tensor: GgufTensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    def unpack(raw: torch.Tensor) -> torch.Tensor:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize as gguf_dequantize
+
+        rows = raw.view(*tensor.shape[:-1], -1).numpy()
+        return torch.from_numpy(gguf_dequantize(rows, GGMLQuantizationType(tensor.ggml_type)))
+
+    return unpack
 
 
 def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:

@@ -45,7 +45,8 @@ class GgufFile:
         self.path = path
         try:
             with path.open("rb") as file:
-                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                # Copy on write: torch wants memory that it could write to.
+                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             self._position = 0
             self._read_header()
         except (OSError, ValueError, KeyError, struct.error, OverflowError, MemoryError) as error:

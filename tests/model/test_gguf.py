@@ -133,6 +133,16 @@ def test_fast_path_equals_transformers(tmp_path, arch, kind):
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_other_architectures_go_through_transformers(llama_gguf, monkeypatch):
+    ids = list(range(3, 40))
+    fast = load_model(EngineConfig(model=str(llama_gguf), dtype="float32"), lambda *_: None)
+    expected = PagedRun(fast, 1).feed(0, ids, 9)
+    monkeypatch.setattr("kernelserve.model.gguf_checkpoint.is_llama_family", lambda _: False)
+    slow = load_model(EngineConfig(model=str(llama_gguf), dtype="float32"), lambda *_: None)
+    torch.testing.assert_close(PagedRun(slow, 1).feed(0, ids, 9), expected, rtol=1e-4, atol=1e-4)
+    assert slow.eos_token_ids == fast.eos_token_ids
+
+
 def test_gguf_tokenizer_and_end_tokens(llama_gguf):
     model = load_model(EngineConfig(model=str(llama_gguf)), lambda *_: None)
     assert model.eos_token_ids == [258, 259]
@@ -152,7 +162,7 @@ def test_blocks_are_unpacked_as_the_gguf_package_does(name):
     expected = gguf.quants.dequantize(raw, kind)
 
     file = GgufFile.__new__(GgufFile)
-    file.data = raw.tobytes()  # type: ignore[assignment]
+    file.data = bytearray(raw.tobytes())  # type: ignore[assignment]
     got = dequantize(file, GgufTensor("x", (4, 8 * numbers), int(kind), 0, raw.nbytes))
     assert np.array_equal(got.numpy(), expected)
 
