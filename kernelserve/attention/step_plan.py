@@ -11,7 +11,7 @@ from kernelserve.attention.metadata import AttentionMetadata
 __all__ = ["DecodeGroup", "PrefillPiece", "StepPlan"]
 
 _MAX_PIECE_ROWS = 1024
-_MAX_GROUP_SLOTS = 65_536
+_MAX_GROUP_SLOTS = 16_384
 _MAX_PADDING = 2
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from kernelserve.attention.layer_kv_cache import LayerKVCache
 from kernelserve.attention.metadata import AttentionMetadata
-from kernelserve.attention.step_plan import DecodeGroup, PrefillPiece, StepPlan
+from kernelserve.attention.step_plan import StepPlan
 
 __all__ = ["TorchAttention"]
 
@@ -22,6 +22,10 @@ class TorchAttention:
     padded groups, the rows of a prompt in pieces of their own. A soft cap or sinks need the scores,
     so such layers take the plain path instead of the fused one.
     """
+
+    def __init__(self) -> None:
+        self._keys = _Gatherer()
+        self._values = _Gatherer()
 
     def allocate(
         self,
@@ -69,9 +73,14 @@ class TorchAttention:
         num_tokens, num_heads, _ = query.shape
         output = query.new_empty(num_tokens, num_heads, kv_cache.value.shape[-1])
         for group in plan.decodes:
-            output[group.rows] = _decode(query, kv_cache, group, options)
+            keys = self._keys.gather(kv_cache.key, group.slots)
+            values = self._values.gather(kv_cache.value, group.slots)
+            output[group.rows] = _decode(query[group.rows], keys, values, group.mask, options)
         for piece in plan.prefills:
-            output[piece.start : piece.end] = _prefill(query, kv_cache, piece, options)
+            keys = self._keys.gather(kv_cache.key, piece.slots)
+            values = self._values.gather(kv_cache.value, piece.slots)
+            rows = slice(piece.start, piece.end)
+            output[rows] = _prefill(query[rows], keys, values, piece.mask, options)
         return output
 
 
@@ -90,33 +99,60 @@ class _Options:
         return self.soft_cap is not None or self.sinks is not None
 
 
+class _Gatherer:
+    """Copies slots of a cache into memory that it keeps: fresh memory costs more than the copy."""
+
+    def __init__(self) -> None:
+        self._buffer: torch.Tensor | None = None
+
+    def gather(self, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        """[..., Hkv, D] at slots [...]; valid until the next call."""
+        wanted = slots.numel() * cache.shape[1] * cache.shape[2]
+        buffer = self._buffer
+        if buffer is None or buffer.numel() < wanted or buffer.dtype != cache.dtype:
+            with torch.inference_mode(mode=False):
+                buffer = torch.empty(wanted, dtype=cache.dtype, device=cache.device)
+            self._buffer = buffer
+        rows = buffer[:wanted].view(slots.numel(), cache.shape[1], cache.shape[2])
+        torch.index_select(cache, 0, slots.flatten(), out=rows)
+        return rows.view(*slots.shape, *cache.shape[1:])
+
+
 def _decode(
-    query: torch.Tensor, kv_cache: LayerKVCache, group: DecodeGroup, options: _Options
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    options: _Options,
 ) -> torch.Tensor:
-    keys = kv_cache.key[group.slots].transpose(1, 2)  # [n, Hkv, L, Dk]
-    values = kv_cache.value[group.slots].transpose(1, 2)  # [n, Hkv, L, Dv]
-    rows, num_heads, key_dim = query[group.rows].shape
+    """[n, H, Dk] over [n, L, Hkv, D], one row a request"""
+    keys, values = keys.transpose(1, 2), values.transpose(1, 2)  # [n, Hkv, L, D]
+    rows, num_heads, key_dim = queries.shape
     # The query heads that share a K/V head stand where queries of one text would: no K/V is copied.
-    packed = query[group.rows].view(rows, keys.shape[1], -1, key_dim)  # [n, Hkv, G, Dk]
+    packed = queries.view(rows, keys.shape[1], -1, key_dim)  # [n, Hkv, G, Dk]
     if options.needs_scores:
         sinks = None if options.sinks is None else options.sinks.view(1, keys.shape[1], -1, 1)
-        result = _plain(packed, keys, values, group.mask, options, sinks)
+        result = _plain(packed, keys, values, mask, options, sinks)
     else:
         result = F.scaled_dot_product_attention(
-            packed, keys, values, attn_mask=group.mask, scale=options.scale
+            packed, keys, values, attn_mask=mask, scale=options.scale
         )
     return result.reshape(rows, num_heads, -1)
 
 
 def _prefill(
-    query: torch.Tensor, kv_cache: LayerKVCache, piece: PrefillPiece, options: _Options
+    rows: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    options: _Options,
 ) -> torch.Tensor:
-    queries = query[piece.start : piece.end].transpose(0, 1)[None]  # [1, H, q, Dk]
-    keys = _spread_heads(kv_cache.key[piece.slots], queries.shape[1])  # [1, H, L, Dk]
-    values = _spread_heads(kv_cache.value[piece.slots], queries.shape[1])
+    """[q, H, Dk] over [L, Hkv, D], the rows of one request"""
+    queries = rows.transpose(0, 1)[None]  # [1, H, q, Dk]
+    keys = _spread_heads(keys, queries.shape[1])  # [1, H, L, Dk]
+    values = _spread_heads(values, queries.shape[1])
     if options.needs_scores:
-        return _prefill_plain(queries, keys, values, piece.mask, options)
-    mask = piece.mask
+        return _prefill_plain(queries, keys, values, mask, options)
     result = F.scaled_dot_product_attention(
         queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=options.scale
     )
