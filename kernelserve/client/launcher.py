@@ -27,6 +27,10 @@ _MAX_LOGS = 20
 _SCRUBBED = ("MPLBACKEND", "JPY_PARENT_PID", "JPY_SESSION_NAME")
 """Meant for the kernel alone: they would make the engine draw into it, or end it for the wrong parent."""
 
+_SPIN_COUNT = "2000"
+"""Torch's threads wait for each other at every operator. Spinning for as long as OpenMP does by default makes a step ten
+times slower as soon as anything else, the notebook for one, wants a core; this little costs nothing measurable."""
+
 
 def launch_engine(config: EngineConfig, options: LaunchOptions) -> EngineProcess:
     """Start an engine and enter it into the registry, whose lock the caller holds. Does not wait for it.
@@ -90,6 +94,8 @@ def _spawn(pipe: LifelinePipe, log_path: Path) -> subprocess.Popen[bytes]:
 
 def _environment() -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if key not in _SCRUBBED}
+    if "OMP_WAIT_POLICY" not in environment:
+        environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
     root = Path(__file__).parents[2]
     if root.name not in ("site-packages", "dist-packages"):
         # A checkout that is on sys.path only in this process.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +91,8 @@ def test_the_step_records_tell_what_was_done(llm):
     assert sum(sum(r.num_scheduled_tokens.values()) for r in records) == 40 + 10 + 2 + 2
     assert all(r.num_prefill_tokens + r.num_decode_tokens <= r.token_budget for r in records)
     assert records[-1].num_running_reqs == 0 or records[-1].finished_req_ids
+
+
+def test_the_threads_of_the_engine_do_not_spin_against_the_notebook(llm):
+    environment = Path(f"/proc/{llm.engine.pid}/environ").read_bytes().split(b"\0")
+    assert b"GOMP_SPINCOUNT=2000" in environment
