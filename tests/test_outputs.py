@@ -5,7 +5,9 @@ from __future__ import annotations
 from kernelserve.outputs import CompletionOutput, Logprob, RequestOutput
 
 
-def _output(text: str, ids: list[int], *, index: int = 0, finish: str | None = None) -> RequestOutput:
+def _output(
+    text: str, ids: list[int], *, index: int = 0, finish: str | None = None
+) -> RequestOutput:
     logprobs = [{i: Logprob(-float(i), 1)} for i in ids]
     completion = CompletionOutput(index, text, ids, -1.0, logprobs, finish)
     return RequestOutput("r", "p", [1], [completion], finish is not None)
@@ -15,7 +17,11 @@ def test_deltas_are_joined():
     output = _output("ab", [1])
     output.merge(_output("cd", [2, 3], finish="stop"), delta=True)
     completion = output.outputs[0]
-    assert (completion.text, completion.token_ids, completion.finish_reason) == ("abcd", [1, 2, 3], "stop")
+    assert (completion.text, completion.token_ids, completion.finish_reason) == (
+        "abcd",
+        [1, 2, 3],
+        "stop",
+    )
     assert completion.logprobs is not None
     assert [next(iter(entry)) for entry in completion.logprobs] == [1, 2, 3]
     assert output.finished

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -70,7 +72,8 @@ def test_trap_39_greedy_with_n_above_one_is_refused():
 
 
 def test_usual_spellings_are_accepted():
-    params = SamplingParams(top_k=-1, seed=-1, logprobs=True, logit_bias={"5": 2})
+    bias: dict[Any, float] = {"5": 2}
+    params = SamplingParams(top_k=-1, seed=-1, logprobs=True, logit_bias=bias)
     assert (params.top_k, params.seed, params.logprobs) == (0, None, 1)
     assert params.logit_bias == {5: 2.0}
     assert SamplingParams(stop="x").stop_strings == ["x"]
@@ -79,6 +82,8 @@ def test_usual_spellings_are_accepted():
 def test_a_clone_shares_nothing():
     params = SamplingParams(stop=["a"], logit_bias={1: 1.0})
     copy = params.clone(output_kind=RequestOutputKind.DELTA)
+    assert isinstance(copy.stop, list)
+    assert copy.logit_bias is not None
     copy.stop.append("b")
     copy.logit_bias[2] = 1.0
     assert params.stop == ["a"]

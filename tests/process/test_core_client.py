@@ -131,7 +131,7 @@ async def test_d7_garbage_and_pickles_are_dropped_and_logged():
                 send([kind, b"\x91" * 100_000])
             assert len(await run_request(core, "a")) == 4
             with anyio.fail_after(5):
-                while "before HELLO" not in read_text(core.log_path):  # noqa: ASYNC110
+                while "before HELLO" not in read_text(core.log_path):
                     await anyio.sleep(0.02)
             assert len(await run_request(core, "b")) == 4
 

@@ -233,7 +233,7 @@ async def test_an_engine_that_nobody_can_reach_ends(runtime_folder):
     for directory in runtime_folder.glob("e-*"):
         shutil.rmtree(directory)
     with anyio.fail_after(4):
-        while engine_pids(runtime_folder):  # noqa: ASYNC110
+        while engine_pids(runtime_folder):
             await anyio.sleep(0.05)
 
 
