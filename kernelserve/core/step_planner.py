@@ -10,6 +10,10 @@ from kernelserve.protocol import PrefillStats
 
 __all__ = ["StepPlanner"]
 
+_MAX_LOGPROB_ROWS = 256
+"""Prompt tokens that one request with prompt logprobs gets in a step: each of them needs a row of logits as wide as the
+vocabulary, 0.6 MB in float32 for 150,000 tokens."""
+
 
 class StepPlanner:
     """Gives each request tokens so that its computed ones catch up with all of them.
@@ -34,13 +38,12 @@ class StepPlanner:
 
     def _plan_running(self, plan: StepPlan) -> None:
         running = self._state.running
-        threshold = self.limits.long_prefill_token_threshold
         index = 0
         while index < len(running) and plan.budget > 0:
             request = running[index]
             num_tokens = len(request.all_token_ids) - request.num_computed_tokens
             if num_tokens > 1:
-                num_tokens = min(num_tokens, plan.budget, threshold or num_tokens)
+                num_tokens = self._cut(request, num_tokens, plan.budget)
             elif num_tokens == 0:
                 index += 1
                 continue
@@ -82,12 +85,18 @@ class StepPlanner:
             if not self._admit(request, plan):
                 return
 
+    def _cut(self, request: Request, num_tokens: int, budget: int) -> int:
+        """Cut a range of a prompt to what it may get in one step."""
+        if threshold := self.limits.long_prefill_token_threshold:
+            num_tokens = min(num_tokens, threshold)
+        if request.sampling_params.prompt_logprobs is not None:
+            num_tokens = min(num_tokens, _MAX_LOGPROB_ROWS)
+        return min(num_tokens, budget)
+
     def _admit(self, request: Request, plan: StepPlan) -> bool:
         hits = self._kv.find_cached_blocks(request)
         num_cached_tokens = len(hits) * self._kv.block_size
-        num_tokens = min(request.num_tokens - num_cached_tokens, plan.budget)
-        if threshold := self.limits.long_prefill_token_threshold:
-            num_tokens = min(num_tokens, threshold)
+        num_tokens = self._cut(request, request.num_tokens - num_cached_tokens, plan.budget)
         block_ids = self._kv.admit(request, hits, num_tokens)
         if block_ids is None:
             needed, available = self._kv.blocks_needed(request, hits), self._kv.num_available_blocks

@@ -231,3 +231,19 @@ def test_t46_many_are_ended_at_once_for_the_right_clients() -> None:
     assert ended == [("r5", 1), ("r0", 0), ("r3", 1)]
     engine.scheduler.check_integrity()
     engine.run()
+
+
+def test_a_prompt_whose_every_token_needs_logits_goes_in_chunks_that_fit_in_memory() -> None:
+    engine = Engine(num_blocks=400, max_num_batched_tokens=1024, max_model_len=1500)
+    prompt = list(range(600))
+    engine.submit("plain", prompt, max_tokens=1)
+    assert engine.step().num_scheduled_tokens == {"plain": 600}
+    engine.submit("logprobs", prompt, max_tokens=1, prompt_logprobs=1)
+    plans = engine.run()
+    assert [
+        plan.num_scheduled_tokens["logprobs"] for plan in plans if plan.num_scheduled_tokens
+    ] == [
+        256,
+        256,
+        88,
+    ]
