@@ -156,6 +156,11 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             )
         if self.bad_words and any(not isinstance(w, str) or not w for w in self.bad_words):
             raise InvalidRequestError(f"bad_words={self.bad_words!r} must hold non-empty strings")
+        if self.prompt_logprobs is not None and self.skip_reading_prefix_cache is False:
+            raise InvalidRequestError(
+                "prompt_logprobs need every prompt token to be computed: skip_reading_prefix_cache=False would leave "
+                "out the cached ones"
+            )
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise InvalidRequestError("allowed_token_ids=[] would allow no token at all")
         if self.logit_bias and any(not math.isfinite(v) for v in self.logit_bias.values()):

@@ -94,7 +94,8 @@ def test_a_clone_shares_nothing():
 def test_prompt_logprobs_switch_off_reading_the_prefix_cache():
     assert SamplingParams().reads_prefix_cache
     assert not SamplingParams(prompt_logprobs=1).reads_prefix_cache
-    assert SamplingParams(prompt_logprobs=1, skip_reading_prefix_cache=False).reads_prefix_cache
+    with pytest.raises(InvalidRequestError, match="prompt_logprobs"):
+        SamplingParams(prompt_logprobs=1, skip_reading_prefix_cache=False)
 
 
 def test_defaults_do_not_travel():

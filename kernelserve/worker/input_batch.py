@@ -57,8 +57,9 @@ class InputBatch:
             wrong = next(i for i in new.token_ids if not 0 <= i < self._vocab_size)
             state.error = f"token id {wrong} is outside the vocabulary of {self._vocab_size}"
             ids = np.where((ids >= 0) & (ids < self._vocab_size), ids, 0)
-        if state.prompt_logprobs is not None and new.num_computed_tokens:
-            state.error = "prompt_logprobs cannot be had with skip_reading_prefix_cache=False"
+        assert state.prompt_logprobs is None or new.num_computed_tokens == 0, (
+            "a hit leaves out rows"
+        )
         self._token_ids[row, : len(ids)] = ids
         self._num_tokens[row] = len(ids)
         self._num_computed[row] = new.num_computed_tokens

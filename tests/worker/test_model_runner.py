@@ -219,12 +219,3 @@ def test_trap_43_preemption_in_the_middle_of_a_prompt_starts_anew(model: ExactMo
     assert ids == expected[0]
     assert values == [pytest.approx(row, abs=1e-4) for row in expected[1]]
     assert driver.results["a"].token_ids == model.expected(PROMPT, 6)
-
-
-def test_prompt_logprobs_that_insist_on_the_cache_are_an_error(model: ExactModel) -> None:
-    driver = model.driver()
-    driver.generate([PROMPT], greedy(1))
-    params = greedy(1, prompt_logprobs=1, skip_reading_prefix_cache=False)
-    result = driver.generate([PROMPT], params)[0]
-    assert result.finish_reason == FinishReason.ERROR
-    assert "skip_reading_prefix_cache" in str(result.stop_reason)
