@@ -167,7 +167,7 @@ def test_neighbours_aborted_in_mid_flight(models: Any, arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", FEW)
-def test_T25_seeded_children_equal_their_solo_runs(models: Any, arch: str) -> None:
+def test_t25_seeded_children_equal_their_solo_runs(models: Any, arch: str) -> None:
     """n = 3 with a seed arrives as three requests with consecutive seeds."""
     model = models(arch)
     prompt, other = list(range(17)), list(range(50, 58))

@@ -25,8 +25,8 @@ def executor() -> Any:
         model=DEFAULT_MODEL,
         dtype="float32",
         device="cpu",
-        num_gpu_blocks=100,
-        max_model_len=512,
+        num_gpu_blocks=240,
+        max_model_len=1600,
         num_threads=1,
     )
     return UniProcExecutor(config, lambda *_: None)
@@ -77,3 +77,16 @@ def test_smollm2_one_at_a_time_with_the_prefix_cache(
     for i in (1, 1, 0):
         result = driver.generate([prompts[i]], greedy(NUM_TOKENS))[0]
         assert result.token_ids == expected[i]
+
+
+def test_t31_the_same_long_prompt_four_times_is_as_without_the_cache(
+    executor: Any, prompts: list[list[int]]
+) -> None:
+    """1,464 tokens that repeat themselves: a wrong hit would go unnoticed on a short prompt."""
+    prompt = (prompts[1] * 200)[:1464]
+    params = greedy(8)
+    plain = EngineDriver(executor, enable_prefix_caching=False).generate([prompt], params)[0]
+    driver = EngineDriver(executor)
+    again = [driver.generate([prompt], params)[0] for _ in range(4)]
+    assert [result.num_cached_tokens for result in again] == [0, 1456, 1456, 1456]
+    assert [result.token_ids for result in again] == [plain.token_ids] * 4

@@ -39,7 +39,7 @@ def test_trap_40_each_request_gets_as_many_as_it_asked_for() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])
-def test_T29_raw_logprobs_do_not_depend_on_sampling_settings(temperature: float) -> None:
+def test_t29_raw_logprobs_do_not_depend_on_sampling_settings(temperature: float) -> None:
     logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(0)) * 3
     params = SamplingParams(
         temperature=temperature,

@@ -112,7 +112,7 @@ def test_trap_10_preemption_keeps_noise_penalties_and_min_tokens(
     assert driver.requests["a"].num_preemptions >= 2
 
 
-def test_T20_a_prompt_id_outside_the_vocabulary_harms_only_its_sender(model: ExactModel) -> None:
+def test_t20_a_prompt_id_outside_the_vocabulary_harms_only_its_sender(model: ExactModel) -> None:
     for wrong in (VOCAB_SIZE, VOCAB_SIZE + 5, -1, 2**40):
         driver = model.driver(chunk=8)
         driver.add("wrong", [1, 2, 3, wrong], greedy(4, prompt_logprobs=1))
@@ -124,7 +124,7 @@ def test_T20_a_prompt_id_outside_the_vocabulary_harms_only_its_sender(model: Exa
 
 
 @pytest.mark.parametrize("swap", [False, True])
-def test_T22_penalties_and_a_seeded_neighbour(model: ExactModel, swap: bool) -> None:
+def test_t22_penalties_and_a_seeded_neighbour(model: ExactModel, swap: bool) -> None:
     params = {
         "a": greedy(5, repetition_penalty=2.0),
         "b": SamplingParams(top_k=1, seed=99, max_tokens=4),
@@ -143,7 +143,7 @@ def test_T22_penalties_and_a_seeded_neighbour(model: ExactModel, swap: bool) -> 
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("neighbour_seed", [None, 7])
 @pytest.mark.parametrize("neighbour_tokens", [2, 12])
-def test_T24_a_seeded_request_never_changes(
+def test_t24_a_seeded_request_never_changes(
     model: ExactModel, swap: bool, neighbour_seed: int | None, neighbour_tokens: int
 ) -> None:
     seeded = SamplingParams(seed=42, max_tokens=10)
@@ -157,7 +157,7 @@ def test_T24_a_seeded_request_never_changes(
         assert driver.run()["seeded"].token_ids == expected
 
 
-def test_T27_an_empty_intersection_ends_with_an_error(model: ExactModel) -> None:
+def test_t27_an_empty_intersection_ends_with_an_error(model: ExactModel) -> None:
     driver = model.driver()
     driver.add("empty", PROMPT, greedy(4, allowed_token_ids=[3], bad_words_token_ids=[[3]]))
     driver.add("full", PROMPT, greedy(4, allowed_token_ids=[3, 4], bad_words_token_ids=[[3]]))
@@ -183,7 +183,7 @@ def prompt_rows(result: Result) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("chunk", [0, 5, 30])
-def test_T28_prompt_logprobs_with_the_prefix_cache(
+def test_t28_prompt_logprobs_with_the_prefix_cache(
     tmp_path_factory: pytest.TempPathFactory, chunk: int
 ) -> None:
     folder = make_tiny_model("llama", tmp_path_factory.mktemp("llama"))

@@ -281,7 +281,7 @@ def test_unseeded_requests_differ() -> None:
     assert len(set(sample(logits, states).token_ids)) == 3
 
 
-def test_T20_ids_outside_the_vocabulary_touch_nobody() -> None:
+def test_t20_ids_outside_the_vocabulary_touch_nobody() -> None:
     logits = random_logits(2)
     for options in (
         {"logit_bias": {VOCAB + 5: 50.0, -1: 50.0}},
@@ -294,7 +294,7 @@ def test_T20_ids_outside_the_vocabulary_touch_nobody() -> None:
         assert sample(logits, [calm, wild]).token_ids == logits.argmax(-1).tolist()
 
 
-def test_T22_penalties_of_one_request_do_not_touch_another() -> None:
+def test_t22_penalties_of_one_request_do_not_touch_another() -> None:
     a = SamplingParams(temperature=0, repetition_penalty=2.0, max_tokens=5)
     b = SamplingParams(top_k=1, seed=99, max_tokens=4)
     for order in ((a, b), (b, a)):
@@ -305,7 +305,7 @@ def test_T22_penalties_of_one_request_do_not_touch_another() -> None:
         assert together == alone
 
 
-def test_T27_an_empty_mask_is_an_error_of_that_request_only() -> None:
+def test_t27_an_empty_mask_is_an_error_of_that_request_only() -> None:
     logits = random_logits(3)
     empty = SamplingParams(seed=1, allowed_token_ids=[3, 4], bad_words_token_ids=[[3], [4]])
     states = [
