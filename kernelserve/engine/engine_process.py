@@ -119,6 +119,8 @@ class EngineProcess:
 
     def _load(self) -> EngineCore | None:
         began = self._clock()
+        # Loading makes a million lasting objects, which collections in between would go through again and again.
+        gc.disable()
         try:
             # Pulls in the executor: everything before this line must be light.
             from kernelserve.engine.engine_loader import describe_engine, load_engine
@@ -136,8 +138,8 @@ class EngineProcess:
             self._reception.conclude(describe_start_failure(error, self._reception.phase))
             self._reception.wait_until_told(_TELL_S)
             return None
-        gc.collect()
         gc.freeze()
+        gc.enable()
         self._reception.conclude(ready)
         _LOGGER.info("Ready after %.2f s", self._clock() - began)
         return core

@@ -21,6 +21,10 @@ class Checkpoint(Protocol):
         """Return what the weights will take in memory, from the headers of the files alone."""
         ...
 
+    def prefetch(self, dtype: torch.dtype) -> None:
+        """Begin to read the weights in the background, where that saves time; `load` waits for them."""
+        ...
+
     def load(self, model_class: Any, config: Any, *, dtype: torch.dtype, device: Any) -> Any:
         """Return the model with its weights; its attention goes to `ATTENTION_NAME`."""
         ...

@@ -41,6 +41,9 @@ class FolderCheckpoint:
     def weight_bytes(self, bytes_per_element: int) -> int:
         return weight_bytes(weight_files(self.folder), bytes_per_element)
 
+    def prefetch(self, dtype: torch.dtype) -> None:
+        """Nothing to do: safetensors are mapped, not read."""
+
     def load(self, model_class: Any, config: Any, *, dtype: torch.dtype, device: Any) -> Any:
         module, report = model_class.from_pretrained(
             str(self.folder),

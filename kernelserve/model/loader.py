@@ -64,6 +64,11 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     checkpoint = _open(path)
+    if path.is_file():
+        # Importing transformers takes longer than unpacking a small model, and both cores are there.
+        early_dtype = _choose_dtype(config.dtype, torch.bfloat16, device)
+        _check_fits(checkpoint, early_dtype, device)
+        checkpoint.prefetch(early_dtype)
 
     from kernelserve.model.architecture_check import check_config, resolve_model_class
 
@@ -71,7 +76,8 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     check_config(hf_config)
     model_class = resolve_model_class(hf_config)
     progress("load weights", None)
-    dtype = _choose_dtype(config.dtype, hf_config, device, is_quantized=path.is_file())
+    stored = torch.bfloat16 if path.is_file() else getattr(hf_config, "dtype", None)
+    dtype = _choose_dtype(config.dtype, stored, device)
     module = _load(checkpoint, model_class, hf_config, dtype, device)
     loaded = _describe(checkpoint, hf_config, module, dtype, device)
     _check(loaded)
@@ -100,13 +106,9 @@ def _load(
     import torch
     from transformers.utils import logging as hf_logging
 
-    from kernelserve.model.device_memory import available_bytes, format_bytes
     from kernelserve.model.paged_attention import register_attention
 
-    needed, free = checkpoint.weight_bytes(dtype.itemsize), available_bytes(device)
-    numbers = f"they take {format_bytes(needed)} in {dtype}, {device} has {format_bytes(free)} free"
-    if needed > free:
-        raise WeightsMemoryError(f"the weights do not fit: {numbers}")
+    numbers = _check_fits(checkpoint, dtype, device)
     register_attention()
     hf_logging.disable_progress_bar()
     try:
@@ -120,6 +122,17 @@ def _load(
             raise WeightsMemoryError(f"out of memory at the weights: {numbers}") from error
         raise ModelFilesError(f"the weights cannot be loaded: {error}") from error
     return module.eval().requires_grad_(False)
+
+
+def _check_fits(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> str:
+    """Return the numbers in words. Raises WeightsMemoryError."""
+    from kernelserve.model.device_memory import available_bytes, format_bytes
+
+    needed, free = checkpoint.weight_bytes(dtype.itemsize), available_bytes(device)
+    numbers = f"they take {format_bytes(needed)} in {dtype}, {device} has {format_bytes(free)} free"
+    if needed > free:
+        raise WeightsMemoryError(f"the weights do not fit: {numbers}")
+    return numbers
 
 
 def _describe(
@@ -172,22 +185,18 @@ def _choose_device(device: str) -> torch.device:
     return chosen
 
 
-def _choose_dtype(
-    asked: str, hf_config: Any, device: torch.device, *, is_quantized: bool
-) -> torch.dtype:
+def _choose_dtype(asked: str, stored: Any, device: torch.device) -> torch.dtype:
     """`auto`: the checkpoint's own, but float32 on a CPU that does not compute in bfloat16."""
     import torch
 
     if asked != "auto":
         chosen: torch.dtype = getattr(torch, asked)
         return chosen
-    own = getattr(hf_config, "dtype", None)
-    stored = own if isinstance(own, torch.dtype) and own.is_floating_point else torch.float32
-    if is_quantized:
-        stored = torch.bfloat16
+    is_float = isinstance(stored, torch.dtype) and stored.is_floating_point
+    own: torch.dtype = stored if is_float else torch.float32
     if device.type == "cuda":
-        return stored
-    is_half = stored.itemsize == 2 and _cpu_computes_bfloat16()
+        return own
+    is_half = own.itemsize == 2 and _cpu_computes_bfloat16()
     return torch.bfloat16 if is_half else torch.float32
 
 
