@@ -28,8 +28,9 @@ _SCRUBBED = ("MPLBACKEND", "JPY_PARENT_PID", "JPY_SESSION_NAME")
 """Meant for the kernel alone: they would make the engine draw into it, or end it for the wrong parent."""
 
 _SPIN_COUNT = "2000"
-"""Torch's threads wait for each other at every operator. Spinning for as long as OpenMP does by default makes a step ten
-times slower as soon as anything else, the notebook for one, wants a core; this little costs nothing measurable."""
+"""Torch's threads wait for each other at every operator. Spinning for as long as OpenMP does by default makes a
+step ten times slower as soon as anything else, the notebook for one, wants a core; so little of it costs nothing
+measurable."""
 
 
 def launch_engine(config: EngineConfig, options: LaunchOptions) -> EngineProcess:
