@@ -42,7 +42,7 @@ class BatchRun:
         try:
             self._collect(bar)
         except KernelserveError:
-            self.abort()
+            self._post_abort()
             raise
         finally:
             if bar is not None:
@@ -51,7 +51,7 @@ class BatchRun:
 
     def abort(self) -> list[RequestOutput]:
         """End what still runs. Returns every output there is: finished ones, and aborted ones with their text."""
-        self._session.abort([request.internal_id for request in self._requests])
+        self._post_abort()
         deadline = time.monotonic() + _ABORT_WAIT_S
         while len(self._outputs) < len(self._requests) and time.monotonic() < deadline:
             try:
@@ -61,6 +61,9 @@ class BatchRun:
             if isinstance(result, RequestOutput):
                 self._outputs[index] = result
         return [output for _, output in sorted(self._outputs.items())]
+
+    def _post_abort(self) -> None:
+        self._session.abort([request.internal_id for request in self._requests])
 
     def _collect(self, bar: Any) -> None:
         started = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,9 @@ def _build(model_class: Any, config: Any, dtype: torch.dtype) -> Any:
     from transformers.initialization import no_init_weights
 
     with no_init_weights():
-        return model_class._from_config(config, dtype=dtype, attn_implementation=ATTENTION_NAME)
+        # A copy: the choice of the attention is written into the config.
+        own = copy.deepcopy(config)
+        return model_class._from_config(own, dtype=dtype, attn_implementation=ATTENTION_NAME)
 
 
 def _tied_names(module: Any) -> set[str]:

@@ -44,7 +44,9 @@ on_both_loops = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 @on_both_loops
 async def test_a_request_goes_there_and_back():
     phases: list[str] = []
-    async with launch(on_status=lambda status: phases.append(status.phase)) as core:
+    async with launch(
+        "fake:start_seconds=0.3", on_status=lambda status: phases.append(status.phase)
+    ) as core:
         assert core.ready.model_type == "fake"
         assert core.ready.pid != os.getpid()
         tokens = await run_request(core, "a")
