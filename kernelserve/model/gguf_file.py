@@ -127,4 +127,17 @@ class GgufFile:
         element, count = self._unpack("IQ")
         if element in _SCALARS:
             return list(self._unpack(f"{count}{_SCALARS[element]}"))
+        if element == _STRING:
+            return self._strings(count)
         return [self._value(element) for _ in range(count)]
+
+    def _strings(self, count: int) -> list[str]:
+        """Vocabularies have 100,000 of them and more, so no call is made for each."""
+        data, position, read_length = self.data, self._position, struct.Struct("<Q").unpack_from
+        found = []
+        for _ in range(count):
+            start = position + 8
+            position = start + read_length(data, position)[0]
+            found.append(data[start:position].decode("utf-8", "replace"))
+        self._position = position
+        return found
