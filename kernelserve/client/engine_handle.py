@@ -47,7 +47,7 @@ class EngineHandle:
 
     def bind_to(self, owner: object) -> None:
         """Let go of the engine when `owner` is garbage collected."""
-        weakref.finalize(owner, self.release)
+        weakref.finalize(owner, self.release).atexit = False
 
     def open(self) -> EngineSession:
         """Return the session, which may still be starting. Raises EngineDeadError if it is closed or dead."""

@@ -42,7 +42,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
         self._prepare = prepare
         self._prompt_chars = prompt_chars
         self._mailbox: Mailbox | None = None
-        self._abort: Callable[[], object] = _nothing
+        self._abort: weakref.finalize[..., OutputStream] | None = None
         self._finished = False
 
     def __aiter__(self) -> OutputStream:
@@ -60,7 +60,8 @@ class OutputStream(AsyncIterator[RequestOutput]):
             raise
         if output.finished:
             self._finished = True
-            self._abort = _nothing
+            if self._abort is not None:
+                self._abort.detach()
         return output
 
     async def aclose(self) -> None:
@@ -73,6 +74,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
         processed, mailbox = await self._prepare_off_loop(session)
         # A finalizer of its own, which knows nothing of the stream: the request ends when the stream is collected.
         self._abort = weakref.finalize(self, session.abort, [processed.internal_id])
+        self._abort.atexit = False  # by then the engine has been closed
         session.submit([(processed, mailbox)])
         return mailbox
 
@@ -84,9 +86,5 @@ class OutputStream(AsyncIterator[RequestOutput]):
 
     def _end(self) -> None:
         self._finished = True
-        self._abort()
-        self._abort = _nothing
-
-
-def _nothing() -> None:
-    return None
+        if self._abort is not None:
+            self._abort()  # once: a finalizer that has run does nothing
