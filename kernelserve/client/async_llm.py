@@ -192,4 +192,5 @@ def _prepare(
     details: dict[str, Any],
 ) -> tuple[ProcessedRequest, Mailbox]:
     processed = handle.process(session, prompt, params, **details)
-    return processed, Mailbox(delta=processed.params.output_kind is RequestOutputKind.DELTA)
+    is_delta = processed.params.output_kind is RequestOutputKind.DELTA
+    return processed, Mailbox(delta=is_delta, bells=session.bells)

@@ -15,6 +15,7 @@ import anyio
 from kernelserve.client.client_thread import ClientThread
 from kernelserve.client.core_client import CoreClient
 from kernelserve.client.input_processor import InputProcessor
+from kernelserve.client.loop_bell import LoopBells
 from kernelserve.client.output_processor import OutputProcessor, OutputSink
 from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.tokenizer import ClientTokenizer
@@ -52,6 +53,7 @@ class EngineSession:
         self._error: EngineError | None = None
         self.started: Future[EngineReady] = Future()
         self.ended: Future[None] = Future()
+        self.bells = LoopBells()
         self.latest_stats = SchedulerStats()
         self.step_records: deque[StepRecord] = deque(maxlen=num_step_records)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 
-from kernelserve.client.wakeup import LoopWaker
+import anyio
+
+from kernelserve.client.loop_bell import LoopBells
 from kernelserve.outputs import RequestOutput
 
 __all__ = ["Mailbox"]
@@ -21,12 +25,13 @@ class Mailbox:
     text itself. An error is raised only after what came before it was taken.
     """
 
-    def __init__(self, *, delta: bool) -> None:
+    def __init__(self, *, delta: bool, bells: LoopBells | None = None) -> None:
         self._delta = delta
+        self._bells = bells or LoopBells()
         self._lock = threading.Lock()
         self._slot: RequestOutput | None = None
         self._error: Exception | None = None
-        self._waker: LoopWaker | threading.Event | None = None
+        self._wake: Callable[[], None] | None = None
 
     def put(self, output: RequestOutput) -> None:
         """Add an output. Callable from any thread; never blocks."""
@@ -35,49 +40,45 @@ class Mailbox:
                 self._slot = output
             else:
                 self._slot.merge(output, delta=self._delta)
-            waker = self._waker
-        if waker is not None:
-            waker.set()
+            wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()
 
     def fail(self, error: Exception) -> None:
         """End the stream with `error`."""
         with self._lock:
             self._error = error
-            waker = self._waker
-        if waker is not None:
-            waker.set()
+            wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()
 
     async def get(self) -> RequestOutput:
         """Wait for the next output on the running event loop. Raises what `fail` was given."""
-        while (output := self._take_or_arm(LoopWaker)) is None:
-            waker = self._waker
-            assert isinstance(waker, LoopWaker)
-            try:
-                await waker.wait()
-            finally:
-                self._waker = None
+        while (output := self._take()) is None:
+            bell, arrival = self._bells.here(), anyio.Event()
+            if self._arm(partial(bell.ring, arrival)):
+                await bell.wait(arrival)
         return output
 
     def get_blocking(self) -> RequestOutput:
         """Wait for the next output in a plain thread. Raises what `fail` was given, and KeyboardInterrupt."""
-        while (output := self._take_or_arm(threading.Event)) is None:
-            waker = self._waker
-            assert isinstance(waker, threading.Event)
-            try:
-                waker.wait()
-            finally:
-                self._waker = None
+        while (output := self._take()) is None:
+            arrival = threading.Event()
+            if self._arm(arrival.set):
+                arrival.wait()
         return output
 
-    def _take_or_arm(
-        self, make_waker: type[LoopWaker] | type[threading.Event]
-    ) -> RequestOutput | None:
-        """Take the slot; if it is empty, leave a waker under the same lock so that no put is missed."""
+    def _take(self) -> RequestOutput | None:
         with self._lock:
-            if (output := self._slot) is not None:
-                self._slot = None
-                return output
-            if self._error is not None:
+            output, self._slot = self._slot, None
+            if output is None and self._error is not None:
                 raise self._error
-            self._waker = make_waker()
-            return None
+            return output
+
+    def _arm(self, wake: Callable[[], None]) -> bool:
+        """Have the next arrival call `wake`, unless something is there by now."""
+        with self._lock:
+            if self._slot is not None or self._error is not None:
+                return False
+            self._wake = wake
+            return True
