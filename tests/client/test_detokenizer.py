@@ -90,7 +90,7 @@ def test_any_text_survives_token_by_token(text):
     assert "".join(run(tokenizer, tokenizer.encode("a"), ids)) == text
 
 
-def test_t37_the_first_word_after_a_prompt_keeps_its_space():
+def test_trap_37_the_first_word_after_a_prompt_keeps_its_space():
     tokenizer = byte_fallback()
     ids = tokenizer.encode("The capital of France", add_special_tokens=False)
     assert "".join(run(tokenizer, ids[:6], ids[6:])) == one_shot(

@@ -87,7 +87,7 @@ def test_t04_a_match_before_the_minimum_never_fires_later(kind):
     assert "\n" in text.text
 
 
-def test_t36_list_order_wins_over_position():
+def test_trap_36_list_order_wins_over_position():
     tokenizer = byte_level()
     token = tokenizer.encode(" DEF", add_special_tokens=False)
     text = answer(["F", "DE"])
@@ -95,7 +95,7 @@ def test_t36_list_order_wins_over_position():
     assert text.text == " DE"
 
 
-def test_t36_a_match_may_straddle_tokens_and_the_tail_is_flushed():
+def test_trap_36_a_match_may_straddle_tokens_and_the_tail_is_flushed():
     text = answer(["cd", "xyz"])
     assert feed(text, characters("abcd"))[0] == "cd"
     text = answer(["xyz"])
