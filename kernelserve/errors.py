@@ -12,6 +12,7 @@
         |   |-- WeightsMemoryError    the weights do not fit
         |   |-- KVCacheMemoryError    the weights fit, the KV cache does not
         |   |-- EngineImportError     the engine process lacks a package
+        |   |-- EngineConfigError     a setting that only the loaded model can judge (also an InvalidConfigError)
         |   |-- EngineProtocolError   the engine speaks another version (also a ProtocolError)
         |   `-- EngineCrashError      the engine process ended by a signal or without a word
         |-- EngineRequestError        one request failed inside the engine; the engine goes on
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 __all__ = [
     "START_ERRORS",
+    "EngineConfigError",
     "EngineCrashError",
     "EngineDeadError",
     "EngineError",
@@ -111,6 +113,10 @@ class EngineImportError(EngineStartError):
     """The engine process could not import a package."""
 
 
+class EngineConfigError(EngineStartError, InvalidConfigError):
+    """A setting cannot work with this model or on this machine."""
+
+
 class EngineProtocolError(EngineStartError, ProtocolError):
     """The running engine is of a version with another protocol; the message gives both numbers."""
 
@@ -139,6 +145,7 @@ START_ERRORS: dict[str, type[EngineStartError]] = {
     "weights_memory": WeightsMemoryError,
     "kv_cache_memory": KVCacheMemoryError,
     "import": EngineImportError,
+    "config": EngineConfigError,
     "protocol": EngineProtocolError,
     "crash": EngineCrashError,
 }

@@ -20,7 +20,7 @@ from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.prompt import Prompt
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.client.wakeup import wait_for_future
-from kernelserve.config import DEFAULT_MODEL
+from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
 from kernelserve.protocol import EngineReady, SchedulerStats, StepRecord
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
@@ -120,8 +120,21 @@ class AsyncLLM:
         """Forget all cached prefixes. False if requests hold blocks; with `reset_running_requests` they recompute."""
         return bool(await self._call("reset_prefix_cache", reset_running_requests))
 
-    async def configure(self, **limits: int | str) -> None:
-        """Change max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold or policy while it runs."""
+    async def configure(
+        self,
+        *,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        long_prefill_token_threshold: int | None = None,
+        policy: SchedulerPolicy | None = None,
+    ) -> None:
+        """Change limits of the scheduler while it runs; None keeps one. Raises EngineRequestError for a bad value."""
+        limits = {
+            "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "long_prefill_token_threshold": long_prefill_token_threshold,
+            "policy": policy,
+        }
         await self._call("configure", limits)
 
     async def check_health(self) -> None:

@@ -17,7 +17,7 @@ from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.prompt import Prompt
 from kernelserve.config import EngineConfig
 from kernelserve.errors import EngineDeadError, EngineUnloadedError, InvalidRequestError
-from kernelserve.sampling_params import SamplingParams
+from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
 __all__ = ["EngineHandle"]
 
@@ -105,9 +105,7 @@ class EngineHandle:
         cache_salt: str | None = None,
     ) -> ProcessedRequest:
         """Check and tokenize one prompt for a started session. Raises InvalidRequestError."""
-        params = params or self.default_sampling_params(session)
-        if not isinstance(params, SamplingParams):
-            raise InvalidRequestError(f"sampling_params={params!r} must be SamplingParams")
+        params = self.choose_params(session, params)
         return session.input_processor.process(
             prompt,
             params,
@@ -116,6 +114,18 @@ class EngineHandle:
             cache_salt=cache_salt,
             now=time.time(),
         )
+
+    def choose_params(
+        self,
+        session: EngineSession,
+        params: SamplingParams | None,
+        output_kind: RequestOutputKind | None = None,
+    ) -> SamplingParams:
+        """Return `params` or the model's own, as a copy if another kind of output is wanted."""
+        params = params or self.default_sampling_params(session)
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(f"sampling_params={params!r} must be SamplingParams")
+        return params if output_kind is None else params.clone(output_kind=output_kind)
 
     def default_sampling_params(self, session: EngineSession) -> SamplingParams:
         """What the model's own generation config recommends."""

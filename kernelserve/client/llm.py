@@ -20,7 +20,7 @@ from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.prompt import Prompt
 from kernelserve.client.status_line import StatusLine
 from kernelserve.client.tokenizer import ClientTokenizer
-from kernelserve.config import DEFAULT_MODEL
+from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
 from kernelserve.errors import InvalidRequestError
 from kernelserve.outputs import RequestOutput
 from kernelserve.protocol import EngineReady, EngineStatus, SchedulerStats, StepRecord
@@ -85,9 +85,7 @@ class LLM:
         priorities = _spread(priority, len(batch), "priority")
         run = BatchRun(session, use_tqdm=use_tqdm)
         for prompt, one, rank in zip(batch, params, priorities, strict=True):
-            final_only = (one or self._handle.default_sampling_params(session)).clone(
-                output_kind=RequestOutputKind.FINAL_ONLY
-            )
+            final_only = self._handle.choose_params(session, one, RequestOutputKind.FINAL_ONLY)
             run.add(
                 self._handle.process(
                     session, prompt, final_only, priority=rank, cache_salt=cache_salt
@@ -119,12 +117,10 @@ class LLM:
     ) -> Iterator[str]:
         """Yield the text of one answer piece by piece. Leaving the loop aborts the request."""
         session = self._session()
-        params = sampling_params or self._handle.default_sampling_params(session)
+        params = self._handle.choose_params(session, sampling_params, RequestOutputKind.DELTA)
         if params.n > 1:
             raise InvalidRequestError(f"n={params.n}: stream() gives one answer, use generate()")
-        processed = self._handle.process(
-            session, prompt, params.clone(output_kind=RequestOutputKind.DELTA)
-        )
+        processed = self._handle.process(session, prompt, params)
         return _stream_text(session, processed)
 
     def abort(self, request_id: str | Sequence[str]) -> None:
@@ -144,8 +140,21 @@ class LLM:
         """Forget all cached prefixes. False if requests hold blocks; with `reset_running_requests` they recompute."""
         return bool(self._call("reset_prefix_cache", reset_running_requests))
 
-    def configure(self, **limits: int | str) -> None:
-        """Change max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold or policy while it runs."""
+    def configure(
+        self,
+        *,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        long_prefill_token_threshold: int | None = None,
+        policy: SchedulerPolicy | None = None,
+    ) -> None:
+        """Change limits of the scheduler while it runs; None keeps one. Raises EngineRequestError for a bad value."""
+        limits = {
+            "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "long_prefill_token_threshold": long_prefill_token_threshold,
+            "policy": policy,
+        }
         self._call("configure", limits)
 
     def check_health(self) -> None:

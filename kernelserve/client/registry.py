@@ -50,6 +50,9 @@ class EngineDescriptor(msgspec.Struct, kw_only=True, frozen=True):
     owner_pid: int
     log_path: str
 
+    def __repr__(self) -> str:
+        return f"<engine {self.name!r} ({self.engine_id}): {self.model}, {self.lifetime}, pid {self.pid}>"
+
     @property
     def address(self) -> str:
         """The engine's input socket."""

@@ -59,7 +59,7 @@ class EngineProcess:
         self._output = OutputThread(
             self._context, on_client_stuck=self._stuck_clients.append, on_failure=self._fail
         )
-        self._reception = Reception(self._clients, self._output, self._clock)
+        self._reception = Reception(self._output, self._clock)
         self._input = InputThread(
             self._context,
             self._socket_path,

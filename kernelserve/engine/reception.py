@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernelserve.engine.client_table import ClientTable
 from kernelserve.engine.output_thread import OutputThread
 from kernelserve.protocol import EngineFailure, EngineReady, EngineStatus
 
@@ -24,15 +23,14 @@ class Reception:
     hears the outcome at once. The lock makes it exactly one outcome for each.
     """
 
-    def __init__(
-        self, clients: ClientTable, output: OutputThread, clock: Callable[[], float]
-    ) -> None:
-        self._clients = clients
+    def __init__(self, output: OutputThread, clock: Callable[[], float]) -> None:
         self._output = output
         self._clock = clock
         self._began = clock()
         self._lock = threading.Lock()
         self._somebody_was_told = threading.Event()
+        self._waiting: list[int] = []
+        """Clients that were let in while the engine loads."""
         self._outcome: EngineReady | EngineFailure | None = None
         self._phase = "import"
         self._done: float | None = None
@@ -66,13 +64,14 @@ class Reception:
         """Tell everybody, now and from now on."""
         with self._lock:
             self._outcome = outcome
-            for index in self._clients.indices:
+            for index in self._waiting:
                 self._tell(index, outcome)
 
     def welcome(self, index: int) -> None:
-        """Greet a client that the table and the output thread know."""
+        """Greet a client to whom the output thread has a way."""
         with self._lock:
             if self._outcome is None:
+                self._waiting.append(index)
                 self._output.send(index, self._status())
             else:
                 self._tell(index, self._outcome)

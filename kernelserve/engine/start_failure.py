@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from kernelserve.errors import START_ERRORS, EngineStartError
+from kernelserve.errors import START_ERRORS, EngineStartError, InvalidConfigError
 from kernelserve.protocol import EngineFailure
 
 __all__ = ["describe_start_failure"]
@@ -17,6 +17,8 @@ def describe_start_failure(error: BaseException, phase: str) -> EngineFailure:
     message = str(error) or type(error).__name__
     if isinstance(error, EngineStartError):
         code, phase, message = _CODES.get(type(error), "start"), error.phase or phase, error.message
+    elif isinstance(error, InvalidConfigError):
+        code = "config"
     elif isinstance(error, ImportError):
         code, message = "import", f"the engine process lacks a package: {message}"
     elif isinstance(error, MemoryError):

@@ -95,12 +95,14 @@ class _Sizer:
         fitting_blocks = self.memory.free // self.bytes_per_block
         fitting_len = max(0, min(num_blocks, fitting_blocks) - 1) * self.config.block_size
         remedy = (
-            f"max_model_len={fitting_len} would fit"
+            f"max_model_len={min(fitting_len, self.wanted_len)} would fit"
             if fitting_len
             else f"a KV cache needs at least {format_bytes(2 * self.bytes_per_block)}"
         )
         if one_request <= self.memory.free:
             remedy += f", or kv_cache_memory_bytes={one_request} for the full length"
+        if (self.config.num_gpu_blocks or 0) > fitting_blocks:
+            remedy = f"at most num_gpu_blocks={fitting_blocks}"
         return KVCacheMemoryError(
             f"The KV cache does not fit: {problem}. Memory: {format_bytes(self.memory.total)} in all, "
             f"{format_bytes(self.memory.free)} free after {format_bytes(self.weight_bytes)} of weights; "

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kernelserve as ks
+from kernelserve.errors import EngineConfigError
 from tests.life.test_async_llm import expected
 
 pytestmark = pytest.mark.process
@@ -96,3 +97,23 @@ def test_the_step_records_tell_what_was_done(llm):
 def test_the_threads_of_the_engine_do_not_spin_against_the_notebook(llm):
     environment = Path(f"/proc/{llm.engine.pid}/environ").read_bytes().split(b"\0")
     assert b"GOMP_SPINCOUNT=2000" in environment
+
+
+def test_params_of_another_type_are_refused_by_name(llm):
+    with pytest.raises(ks.InvalidRequestError, match="must be SamplingParams"):
+        llm.generate([1], {"temperature": 0})
+    with pytest.raises(ks.InvalidRequestError, match="must be SamplingParams"):
+        llm.stream([1], {"temperature": 0})
+
+
+def test_a_setting_that_the_engine_refuses_is_a_config_error(runtime_folder):
+    with pytest.raises(EngineConfigError, match="not a fake model") as caught:
+        ks.LLM("fake:nonsense=1", fake_model=True, show_progress=False)
+    assert isinstance(caught.value, ks.InvalidConfigError)
+    assert caught.value.log_path
+
+
+def test_the_list_of_engines_does_not_show_the_secret(llm):
+    (engine,) = ks.list_engines()
+    assert engine.token not in repr(engine)
+    assert str(llm.engine.pid) in repr(engine)

@@ -16,6 +16,7 @@ from kernelserve.client.core_client import CoreClient
 from kernelserve.client.registry import find, list_engines
 from kernelserve.client.transport import ClientTransport
 from kernelserve.errors import (
+    EngineConfigError,
     EngineCrashError,
     EngineDeadError,
     EngineImportError,
@@ -186,7 +187,7 @@ async def test_d7_files_are_private():
         ("crash", EngineCrashError, "SIGSEGV"),
         ("kill", EngineCrashError, "SIGKILL"),
         ("exit", EngineCrashError, "exit code 3"),
-        ("no_such", EngineStartError, "not a fake model"),
+        ("no_such", EngineConfigError, "not a fake model"),
     ],
 )
 async def test_a8_each_failure_has_its_error(failure, error, wanted, runtime_folder):
