@@ -17,6 +17,7 @@ from kernelserve.errors import (
     WeightsMemoryError,
 )
 from kernelserve.model.model_source import locate_model
+from kernelserve.model.transformers_import import remember_model_index
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +71,7 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
         _check_fits(checkpoint, early_dtype, device)
         checkpoint.prefetch(early_dtype)
 
+    remember_model_index()
     from kernelserve.model.architecture_check import check_config, resolve_model_class
 
     hf_config = checkpoint.read_config()
