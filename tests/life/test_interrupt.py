@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.life.conftest import engine_pids, wait_until
+from tests.helpers.leftovers import engine_pids, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.notebook]
 

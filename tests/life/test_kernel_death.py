@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.life.conftest import engine_pids, wait_until
+from tests.helpers.leftovers import engine_pids, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.notebook]
 

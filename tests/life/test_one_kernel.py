@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.life.conftest import engine_pids
+from tests.helpers.leftovers import engine_pids
 
 pytestmark = [pytest.mark.process, pytest.mark.notebook]
 

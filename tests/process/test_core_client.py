@@ -27,7 +27,7 @@ from kernelserve.errors import (
     WeightsMemoryError,
 )
 from kernelserve.protocol import EngineFailure, FinishReason, SchedulerStats
-from tests.process.conftest import engine_pids, left_files
+from tests.helpers.leftovers import engine_pids, left_files
 from tests.process.engines import (
     collect,
     launch,

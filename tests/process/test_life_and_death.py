@@ -20,7 +20,7 @@ from kernelserve.errors import (
 )
 from kernelserve.process_identity import is_process_alive
 from kernelserve.protocol import EngineCoreOutput, FinishReason
-from tests.process.conftest import assert_nothing_left, engine_pids, left_files, wait_until
+from tests.helpers.leftovers import assert_nothing_left, engine_pids, left_files, wait_until
 from tests.process.engines import (
     launch,
     make_request,
