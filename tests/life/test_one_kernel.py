@@ -124,7 +124,7 @@ finally:
     )
 
 
-def test_a14_a15_a_dead_engine_is_noticed_and_can_be_restarted(kernel, runtime_folder):
+def test_a14_a15_t48_a_dead_engine_is_noticed_and_can_be_restarted(kernel, runtime_folder):
     kernel.ok(f"llm = ks.LLM({FAKE}); kept = 42")
     (engine,) = engine_pids(runtime_folder)
     cell = kernel.submit(
@@ -155,7 +155,7 @@ except ks.EngineDeadError as error:
     kernel.ok("llm.close()")
 
 
-def test_a14_a_stopped_engine_is_a_hang_and_a_continued_one_goes_on(kernel, runtime_folder):
+def test_a14_t48_a_stopped_engine_is_a_hang_and_a_continued_one_goes_on(kernel, runtime_folder):
     kernel.ok(f"llm = ks.LLM({FAKE}, heartbeat_timeout=3)")
     (engine,) = engine_pids(runtime_folder)
     os.kill(engine, signal.SIGSTOP)
@@ -220,3 +220,17 @@ def test_a10_restarting_one_of_two_kernels_leaves_the_other_alone(
     assert result.text.strip() == "300"
     assert other.ok("import time; time.sleep(2.5); print(llm.stats().num_running_reqs)") == "0"
     other.ok("llm.stop()")
+
+
+def test_a17_the_second_load_of_a_real_model_answers_as_the_first(kernel, runtime_folder):
+    code = """
+llm = ks.LLM(show_progress=False, max_model_len=512)
+greedy = ks.SamplingParams(temperature=0, max_tokens=12)
+[answer] = llm.generate("The capital of France is", greedy, use_tqdm=False)
+print(answer.num_cached_tokens, answer.text)
+llm.close()
+"""
+    first = kernel.ok(code, timeout=100)
+    assert first.startswith("0  Paris")
+    assert engine_pids(runtime_folder) == []
+    assert kernel.ok(code, timeout=100) == first
