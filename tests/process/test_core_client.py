@@ -277,10 +277,17 @@ async def test_a7_no_usable_streams_and_a_very_long_log(monkeypatch):
     monkeypatch.setattr("sys.stdout", NoFileno())
     monkeypatch.setattr("sys.stderr", object())
     async with launch() as core:
-        os.truncate(core.log_path, 50 * 2**20)
+        _write_to_stderr_of(core.ready.pid, num_mib=50)
         # A dropped message is logged behind that.
         core._transport._dealer.send_multipart([b"\x09", b""])
         assert len(await run_request(core, "a")) == 4
+
+
+def _write_to_stderr_of(pid: int, *, num_mib: int) -> None:
+    """Write through the engine's own stderr: a pipe that nobody drains would block here for ever."""
+    with Path(f"/proc/{pid}/fd/2").open("ab", buffering=0) as stderr:
+        for _ in range(num_mib):
+            assert stderr.write(b"x" * 2**20) == 2**20
 
 
 async def test_two_engines_at_once_do_not_collide():
