@@ -31,8 +31,6 @@ ARCHITECTURES = [
     "mixtral",
     "qwen3_moe",
 ]
-FEW = ["llama", "mistral", "gemma2", "qwen3_moe"]
-"""One of each kind: plain, all layers with a window, mixed layers with soft caps, experts."""
 # windows are 8 tokens, blocks 4
 LENGTHS = (1, 3, 4, 5, 8, 9, 16, 17, 23, 31, 40, 50)
 NUM_TOKENS = 14
@@ -99,7 +97,7 @@ def check_logprobs(lists: LogprobsLists, row: int, token: int, expected: torch.T
     assert rank <= int((expected >= expected[token] - 1e-4).sum())
 
 
-@pytest.mark.parametrize("arch", FEW)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_prefix_cache_on_off_and_half_evicted(models: Any, arch: str) -> None:
     model = models(arch)
     shared = list(range(100, 124))
@@ -125,7 +123,7 @@ def test_prefix_cache_on_off_and_half_evicted(models: Any, arch: str) -> None:
     assert cached[5] == 32
 
 
-@pytest.mark.parametrize("arch", FEW)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_each_request_preempted_at_least_twice(models: Any, arch: str) -> None:
     """Urgent requests that need more than the whole pool push out all others in each round."""
     model = models(arch)
@@ -151,7 +149,7 @@ def test_each_request_preempted_at_least_twice(models: Any, arch: str) -> None:
     assert min(preemptions) >= 2
 
 
-@pytest.mark.parametrize("arch", FEW)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_neighbours_aborted_in_mid_flight(models: Any, arch: str) -> None:
     model = models(arch)
     prompts = model.clear_prompts(LENGTHS, NUM_TOKENS)
@@ -166,7 +164,7 @@ def test_neighbours_aborted_in_mid_flight(models: Any, arch: str) -> None:
     model.check([prompts[i] for i in kept], [results[f"r{i}"] for i in kept], NUM_TOKENS)
 
 
-@pytest.mark.parametrize("arch", FEW)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_t25_seeded_children_equal_their_solo_runs(models: Any, arch: str) -> None:
     """n = 3 with a seed arrives as three requests with consecutive seeds."""
     model = models(arch)
