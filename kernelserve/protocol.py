@@ -39,10 +39,12 @@ __all__ = [
     "EngineReady",
     "EngineStatus",
     "FinishReason",
+    "KVCacheMap",
     "LaunchSpec",
     "LogprobsLists",
     "PrefillStats",
     "PrefixCacheStats",
+    "QueuedRequest",
     "Refusal",
     "RequestType",
     "SchedulerStats",
@@ -219,8 +221,20 @@ class Refusal(_Positional):
     available: int = 0
 
 
+class QueuedRequest(_Positional):
+    """A request that has joined the waiting queue."""
+
+    request_id: str
+    timestamp: float
+    """The engine's monotonic clock when the request had arrived."""
+    num_prompt_tokens: int
+
+
 class StepRecord(_Positional):
-    """What the scheduler decided in one step and how long the parts of the step took (seconds)."""
+    """What the scheduler decided in one step and how long the parts of the step took (seconds).
+
+    A request gets a token in a step when its computed tokens reach its known ones (prompt and generated).
+    """
 
     step: int
     timestamp: float
@@ -245,6 +259,26 @@ class StepRecord(_Positional):
     execute_time: float = 0.0
     sample_time: float = 0.0
     update_time: float = 0.0
+    queued: list[QueuedRequest] = []
+    """Joined the queue since the record before. One that came and went between two records is in none."""
+    num_cached_tokens: dict[str, int] = {}
+    """Request admitted in this step, new or resumed -> tokens that it found in the prefix cache, 0 included."""
+    aborted_req_ids: list[str] = []
+    """Ended outside of a step's update (abort, error) since the record before."""
+
+
+class KVCacheMap(_Positional):
+    """Who holds which block of the KV cache. Entry i of `states` is about block id i + 1: the null block is left out.
+
+    A state is one byte: 0 free and empty, 1 free but cached (it can be hit), 2 used by one request, 3 by several.
+    """
+
+    num_blocks: int
+    states: bytes
+    req_ids: list[str]
+    """The requests that hold blocks."""
+    block_tables: list[list[int]]
+    """Block ids of each of them, in the order of its tokens."""
 
 
 class LaunchSpec(msgspec.Struct, kw_only=True):

@@ -21,7 +21,9 @@ from kernelserve.protocol import (
     EngineReady,
     EngineStatus,
     FinishReason,
+    KVCacheMap,
     PrefillStats,
+    QueuedRequest,
     Refusal,
     RequestType,
     SchedulerStats,
@@ -48,7 +50,10 @@ FIELDS = {
     "Refusal": "request_id reason needed available",
     "StepRecord": "step timestamp token_budget num_scheduled_tokens num_prefill_tokens num_decode_tokens new_req_ids "
     "resumed_req_ids preempted_req_ids finished_req_ids refusals num_running_reqs num_waiting_reqs num_used_blocks "
-    "num_cached_blocks num_free_blocks schedule_time execute_time sample_time update_time",
+    "num_cached_blocks num_free_blocks schedule_time execute_time sample_time update_time queued num_cached_tokens "
+    "aborted_req_ids",
+    "QueuedRequest": "request_id timestamp num_prompt_tokens",
+    "KVCacheMap": "num_blocks states req_ids block_tables",
     "EngineStatus": "phase seconds done",
     "EngineReady": "protocol_version engine_id version pid client_index config model_type max_model_len vocab_size "
     "block_size num_gpu_blocks kv_cache_bytes weight_bytes tokenizer_dir eos_token_ids generation_defaults "
@@ -94,6 +99,13 @@ def test_a_message_of_an_older_minor_is_filled_in():
     assert decoder.decode([shorter]) == EngineCoreOutput("r", [1, 2])
 
 
+def test_a_step_record_of_an_older_engine_has_no_queue():
+    record = StepRecord(1, 2.0, 3, {"r": 1}, 1, 0, ["r"], [], [], [], [], 1, 1, 1, 1, 1)
+    older = msgspec.msgpack.encode(msgspec.to_builtins(record)[:20])
+    assert WireDecoder(StepRecord).decode([older]) == record
+    assert (record.queued, record.num_cached_tokens, record.aborted_req_ids) == ([], {}, [])
+
+
 def test_a_message_of_a_newer_minor_is_read_as_far_as_it_is_known():
     longer = msgspec.msgpack.encode(["dead", "why", "", "", "something new"])
     decoder: WireDecoder[EngineMessage] = WireDecoder(EngineMessage)
@@ -117,7 +129,8 @@ MESSAGES = [
             )
         ],
         SchedulerStats(1, 2),
-        StepRecord(1, 2.0, 3, {"r": 1}, 1, 0, ["r"], [], [], ["r"], [Refusal("q", "blocks", 2, 1)], 1, 1, 1, 1, 1),
+        StepRecord(1, 2.0, 3, {"r": 1}, 1, 0, ["r"], [], [], ["r"], [Refusal("q", "blocks", 2, 1)], 1, 1, 1, 1, 1,
+                   queued=[QueuedRequest("q", 1.5, 7)], num_cached_tokens={"r": 0}, aborted_req_ids=["p"]),
         4.0,
     ),
     UtilityReply(UtilityOutput(1, {"a": [1]}, None)),
@@ -128,6 +141,14 @@ MESSAGES = [
 def test_every_message_survives_the_way(message):
     decoder: WireDecoder[EngineMessage] = WireDecoder(EngineMessage)
     assert decoder.decode(WireEncoder().encode(message)) == message
+
+
+def test_the_result_of_a_utility_survives_the_way():
+    block_map = KVCacheMap(3, bytes([0, 1, 2]), ["r"], [[3]])
+    decoder: WireDecoder[EngineMessage] = WireDecoder(EngineMessage)
+    reply = decoder.decode(WireEncoder().encode(UtilityReply(UtilityOutput(1, block_map))))
+    assert isinstance(reply, UtilityReply)
+    assert msgspec.convert(reply.output.result, KVCacheMap) == block_map
 
 
 @given(

@@ -21,7 +21,7 @@ from kernelserve.client.prompt import Prompt
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.client.wakeup import wait_for_future
 from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
-from kernelserve.protocol import EngineReady, SchedulerStats, StepRecord
+from kernelserve.protocol import EngineReady, KVCacheMap, SchedulerStats, StepRecord
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
 __all__ = ["AsyncLLM"]
@@ -115,6 +115,10 @@ class AsyncLLM:
     async def step_records(self, since_step: int = 0) -> list[StepRecord]:
         """What the scheduler decided in each of the last steps, oldest first."""
         return msgspec.convert(await self._call("step_records", since_step), list[StepRecord])
+
+    async def kv_cache_map(self) -> KVCacheMap:
+        """Ask the engine who holds which block of its KV cache, through its busy loop."""
+        return msgspec.convert(await self._call("kv_cache_map"), KVCacheMap)
 
     async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         """Forget all cached prefixes. False if requests hold blocks; with `reset_running_requests` they recompute."""

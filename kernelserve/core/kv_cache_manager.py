@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from kernelserve.core.block_pool import BlockPool
 from kernelserve.core.kv_cache_block import KVCacheBlock
 from kernelserve.core.request import Request
-from kernelserve.protocol import PrefixCacheStats
+from kernelserve.protocol import KVCacheMap, PrefixCacheStats
 
 __all__ = ["BlockTable", "KVCacheManager"]
+
+_CACHED, _USED, _SHARED = 1, 2, 3
+"""States of a block in a KVCacheMap; 0 is free and empty."""
 
 
 class BlockTable:
@@ -154,6 +157,17 @@ class KVCacheManager:
     def num_blocks_of(self, request: Request) -> int:
         """Return how many blocks a running request holds, shared ones included."""
         return len(self.tables[request.request_id].blocks)
+
+    def block_map(self) -> KVCacheMap:
+        """Return who holds which block. Its cost grows with the cached and used blocks only."""
+        states = bytearray(1 + self.pool.num_total_blocks)
+        for block in self.pool.cached.values():
+            states[block.block_id] = _CACHED
+        block_tables = [[b.block_id for b in table.blocks] for table in self.tables.values()]
+        for block_ids in block_tables:
+            for block_id in block_ids:
+                states[block_id] = _USED if states[block_id] < _USED else _SHARED
+        return KVCacheMap(len(states) - 1, bytes(states[1:]), list(self.tables), block_tables)
 
     def _num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

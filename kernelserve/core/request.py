@@ -71,6 +71,7 @@ class Request:
         "output_token_ids",
         "prefill_stats",
         "priority",
+        "queued_at",
         "request_id",
         "sampling_params",
         "status",
@@ -94,6 +95,7 @@ class Request:
         self.sampling_params = sampling_params
         self.max_tokens = sampling_params.max_tokens or sys.maxsize
         self.arrival_time = arrival_time
+        self.queued_at = now
         self.client_index = client_index
         self.priority = priority
 

@@ -17,7 +17,7 @@ from kernelserve.core.scheduler_state import SchedulerState
 from kernelserve.core.step_planner import StepPlanner
 from kernelserve.core.step_recorder import StepRecorder
 from kernelserve.core.step_updater import StepUpdater
-from kernelserve.protocol import EngineCoreOutput, SchedulerStats, StepRecord
+from kernelserve.protocol import EngineCoreOutput, KVCacheMap, SchedulerStats, StepRecord
 
 __all__ = ["Scheduler"]
 
@@ -64,6 +64,11 @@ class Scheduler:
         """The last steps, oldest first; a plan without tokens or preemptions leaves no record."""
         return self._recorder.records
 
+    @property
+    def last_record(self) -> StepRecord | None:
+        """The record of the last plan, None if it left none."""
+        return self._recorder.last_record
+
     def why_impossible(self, request: Request) -> str | None:
         """Return why `request` could never run, or None. What fits alone will run at some time."""
         num_prompt = request.num_prompt_tokens
@@ -90,6 +95,7 @@ class Scheduler:
         Raises InvalidRequestError if its id is alive; the request that has it goes on unharmed.
         """
         self._state.add(request)
+        self._recorder.record_queued(request)
 
     def finish_requests(
         self, request_ids: Iterable[str], status: RequestStatus
@@ -102,6 +108,7 @@ class Scheduler:
         found = [self.requests[i] for i in dict.fromkeys(request_ids) if i in self.requests]
         for request in found:
             request.status = status
+            self._recorder.record_aborted(request.request_id)
         self._state.finish(found)
         return [(request.request_id, request.client_index) for request in found]
 
@@ -178,6 +185,10 @@ class Scheduler:
             num_steps=self._recorder.num_steps,
             prefix_cache_stats=msgspec.structs.replace(self._kv.prefix_cache_stats),
         )
+
+    def kv_cache_map(self) -> KVCacheMap:
+        """Return who holds which block now."""
+        return self._kv.block_map()
 
     def check_integrity(self) -> None:
         """Raise AssertionError if a block or a request is lost, doubled or left behind."""

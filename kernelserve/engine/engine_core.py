@@ -38,7 +38,7 @@ class EngineCore:
         self.clock = clock
         self.num_steps = 0
         self.last_record: StepRecord | None = None
-        """Of the last step, None if that had nothing to compute."""
+        """Of the last step, None if that had neither tokens nor preemptions."""
         self._eager_aborts = deque[list[str]]() if eager_aborts is None else eager_aborts
 
     def add_request(self, request: Request) -> EngineCoreOutput | None:
@@ -82,7 +82,7 @@ class EngineCore:
         output, executed = self._execute(plan)
         sampled = self.clock()
         outputs = self.scheduler.update_from_output(plan, output, sampled)
-        self._record_times(plan, began, scheduled, executed, sampled)
+        self._record_times(began, scheduled, executed, sampled)
         return outputs
 
     def _execute(self, plan: SchedulerOutput) -> tuple[ModelRunnerOutput, float]:
@@ -94,18 +94,12 @@ class EngineCore:
         return output, executed
 
     def _record_times(
-        self,
-        plan: SchedulerOutput,
-        began: float,
-        scheduled: float,
-        executed: float,
-        sampled: float,
+        self, began: float, scheduled: float, executed: float, sampled: float
     ) -> None:
         self.num_steps += 1
-        if not plan.total_num_scheduled_tokens:
-            self.last_record = None
+        record = self.last_record = self.scheduler.last_record
+        if record is None:
             return
-        record = self.last_record = self.scheduler.step_records[-1]
         record.schedule_time = scheduled - began
         record.execute_time = executed - scheduled
         record.sample_time = sampled - executed

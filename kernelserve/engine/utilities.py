@@ -25,6 +25,7 @@ class EngineUtilities:
             "reset_prefix_cache": self._reset_prefix_cache,
             "step_records": self._step_records,
             "configure": self._configure,
+            "kv_cache_map": core.scheduler.kv_cache_map,
             "check_integrity": core.scheduler.check_integrity,
             "shutdown": self._shutdown,
         }

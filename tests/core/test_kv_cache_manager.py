@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kernelserve.core.integrity import check_kv_cache
@@ -17,6 +19,11 @@ def make_manager(num_blocks: int = 11, max_model_len: int = 1000) -> KVCacheMana
 def make_request(request_id: str, num_tokens: int, first: int = 0) -> Request:
     tokens = list(range(first, first + num_tokens))
     return Request(request_id, tokens, SamplingParams(), block_size=4)
+
+
+def make_request_of(request_id: str, num_tokens: int, first: int) -> Request:
+    tokens = list(range(first, first + num_tokens))
+    return Request(request_id, tokens, SamplingParams(), block_size=1)
 
 
 def test_one_request_alone_always_fits() -> None:
@@ -139,3 +146,35 @@ def test_prompt_logprobs_decline_it_by_themselves() -> None:
     manager.admit(make_request("a", 9), [], 9)
     request = Request("b", list(range(9)), SamplingParams(prompt_logprobs=1), block_size=4)
     assert manager.find_cached_blocks(request) == []
+
+
+def test_the_block_map_tells_free_cached_used_and_shared_blocks() -> None:
+    manager = make_manager()
+    first, second, third = make_request("a", 10), make_request("b", 10), make_request("c", 5, 50)
+    assert manager.admit(first, [], 10) is not None
+    table = manager.admit(second, manager.find_cached_blocks(second), 2)
+    assert manager.admit(third, [], 5) is not None
+    third.num_computed_tokens = 5
+    manager.free(third)
+    block_map = manager.block_map()
+    assert block_map.num_blocks == len(block_map.states) == 10
+    assert block_map.req_ids == ["a", "b"]
+    assert block_map.block_tables[1] == table
+    shared = set(block_map.block_tables[0]) & set(block_map.block_tables[1])
+    assert len(shared) == 2
+    states = {block_id: block_map.states[block_id - 1] for block_id in range(1, 11)}
+    assert {block_id for block_id, state in states.items() if state == 3} == shared
+    assert sorted(states.values()) == [0, 0, 0, 0, 0, 1, 2, 2, 3, 3]
+
+
+def test_the_map_of_a_full_pool_is_cheap() -> None:
+    manager = KVCacheManager(4097, block_size=1, max_model_len=10_000, enable_prefix_caching=True)
+    for index in range(4):
+        assert manager.admit(make_request_of(f"r{index}", 1024, index * 2000), [], 1024)
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        block_map = manager.block_map()
+        times.append(time.perf_counter() - began)
+    assert block_map.states == bytes([2]) * 4096
+    assert min(times) < 0.003

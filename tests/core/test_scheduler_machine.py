@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
+    invariant,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -149,6 +151,22 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy=policy,
         )
 
+    @invariant()
+    def the_map_agrees_with_the_pool(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        stats = self.engine.scheduler.stats()
+        block_map = self.engine.scheduler.kv_cache_map()
+        states = Counter(block_map.states)
+        assert block_map.num_blocks == sum(states.values()) == stats.num_total_blocks
+        assert states[0] == stats.num_free_blocks
+        assert states[1] == stats.num_cached_blocks
+        assert states[2] + states[3] == stats.num_used_blocks
+        assert set(block_map.req_ids) == set(self.engine.kv.tables)
+        owners = Counter(block_id for table in block_map.block_tables for block_id in table)
+        for index, state in enumerate(block_map.states):
+            assert min(owners[index + 1], 2) == max(state - 1, 0)
+
     def teardown(self) -> None:
         if not hasattr(self, "engine"):
             return
@@ -156,8 +174,33 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.update()
         self.engine.run()
         assert not self.engine.scheduler.has_requests()
+        self._check_records()
         for req_id, asked in self.asked.items():
             self._check_answer(req_id, *asked)
+
+    def _check_records(self) -> None:
+        """Each request that was ever scheduled is queued once; hits and ends are those of the stats and the aborts."""
+        records = self.engine.scheduler.step_records
+        queued = Counter(entry.request_id for record in records for entry in record.queued)
+        admitted = {req_id for record in records for req_id in record.new_req_ids}
+        assert set(queued.values()) <= {1}
+        assert admitted <= set(queued) <= set(self.asked)
+        for record in records:
+            assert all(entry.timestamp <= record.timestamp for entry in record.queued)
+            assert all(
+                entry.num_prompt_tokens == len(self.asked[entry.request_id][0])
+                for entry in record.queued
+            )
+            assert set(record.num_cached_tokens) == {*record.new_req_ids, *record.resumed_req_ids}
+        cache = self.engine.scheduler.stats().prefix_cache_stats
+        cached = sum(sum(record.num_cached_tokens.values()) for record in records)
+        assert cached == cache.hits + cache.preempted_hits
+        aborted = Counter(req_id for record in records for req_id in record.aborted_req_ids)
+        assert set(aborted.values()) <= {1}
+        assert set(aborted) <= self.aborted & set(queued)
+        ended = {req_id for record in records for req_id in record.finished_req_ids}
+        assert not ended & self.aborted
+        assert set(queued) - ended <= self.aborted
 
     def _check_answer(self, req_id: str, prompt: list[int], max_tokens: int, stop_id: int) -> None:
         received = self.engine.received[req_id]
