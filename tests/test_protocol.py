@@ -102,7 +102,8 @@ def test_a_message_of_an_older_minor_is_filled_in():
 def test_a_step_record_of_an_older_engine_has_no_queue():
     record = StepRecord(1, 2.0, 3, {"r": 1}, 1, 0, ["r"], [], [], [], [], 1, 1, 1, 1, 1)
     older = msgspec.msgpack.encode(msgspec.to_builtins(record)[:20])
-    assert WireDecoder(StepRecord).decode([older]) == record
+    decoder: WireDecoder[StepRecord] = WireDecoder(StepRecord)
+    assert decoder.decode([older]) == record
     assert (record.queued, record.num_cached_tokens, record.aborted_req_ids) == ([], {}, [])
 
 
