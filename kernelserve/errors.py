@@ -70,23 +70,31 @@ class EngineError(KernelserveError):
 class EngineStartError(EngineError):
     """The engine did not become ready.
 
-    `phase` is what it was doing, `log_tail` the last lines of its log, `log_path` where all of it is. The first
-    line of the message can be read alone; the log follows only in the fields.
+    `phase` is what it was doing, `hint` what else may help, a line each, `log_tail` the last lines of its log,
+    `log_path` where all of it is. The first line of the message can be read alone; the log follows only in the fields.
     """
 
     def __init__(
-        self, message: str, *, phase: str = "", log_tail: str = "", log_path: str = ""
+        self,
+        message: str,
+        *,
+        phase: str = "",
+        hint: str = "",
+        log_tail: str = "",
+        log_path: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
         self.phase = phase
+        self.hint = hint
         self.log_tail = log_tail
         self.log_path = log_path
 
     def __str__(self) -> str:
         where = f" (while: {self.phase})" if self.phase else ""
+        hint = f"\n{self.hint}" if self.hint else ""
         log = f"\nLog of the engine: {self.log_path}" if self.log_path else ""
-        return f"{self.message}{where}{log}"
+        return f"{self.message}{where}{hint}{log}"
 
 
 class ModelNotFoundError(EngineStartError):

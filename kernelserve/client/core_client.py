@@ -136,10 +136,11 @@ class CoreClient:
             self._send(RequestType.ABORT, request_ids)
 
     async def call_utility(self, method: str, *args: Any, timeout: float | None = None) -> Any:
-        """Call a method of `EngineUtilities`.
+        """Call a method of `EngineUtilities`. After "shutdown", closing waits until the process is gone.
 
         Raises EngineRequestError if it fails, TimeoutError, EngineDeadError.
         """
+        self._stop_wanted |= method == "shutdown"
         call_id = self._calls.begin()
         self._send(RequestType.UTILITY, UtilityRequest(call_id, method, list(args)))
         with anyio.fail_after(timeout):
@@ -253,7 +254,7 @@ class CoreClient:
                 self._heartbeat.engine_is_ready = True
                 self._started.set()
             case EngineFailure():
-                self._fail(start_error(message, self.log_path))
+                self._fail(start_error(message, self._process.descriptor))
             case EngineDead() if self._ready is None:
                 self._fail(
                     EngineStartError(message.message, phase=self._phase, log_path=self.log_path)

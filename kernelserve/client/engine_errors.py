@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 from kernelserve.client.engine_process import EngineProcess
+from kernelserve.client.other_engines import describe_other_engines
+from kernelserve.client.registry import EngineDescriptor
 from kernelserve.errors import (
     START_ERRORS,
     EngineCrashError,
@@ -13,6 +15,8 @@ from kernelserve.errors import (
     EngineImportError,
     EngineStartError,
     EngineUnloadedError,
+    KVCacheMemoryError,
+    WeightsMemoryError,
 )
 from kernelserve.protocol import EngineDead, EngineFailure
 
@@ -21,6 +25,7 @@ __all__ = ["crash_error", "dead_error", "read_log_tail", "start_error"]
 _TAIL_BYTES = 16_384
 _PHASE = ": Phase: "
 _IMPORT_ERRORS = ("ModuleNotFoundError:", "ImportError:")
+_MEMORY_ERRORS = (WeightsMemoryError, KVCacheMemoryError)
 
 
 def read_log_tail(log_path: str, num_lines: int = 40) -> str:
@@ -34,14 +39,19 @@ def read_log_tail(log_path: str, num_lines: int = 40) -> str:
     return "\n".join(lines[-num_lines:])
 
 
-def start_error(failure: EngineFailure, log_path: str) -> EngineStartError:
-    """Make the error of an engine that said why it could not start."""
+def start_error(failure: EngineFailure, engine: EngineDescriptor) -> EngineStartError:
+    """Make the error of an engine that said why it could not start.
+
+    One that lacks memory also names the other engines of this user: a forgotten one may hold what is missing.
+    """
     error_type = START_ERRORS.get(failure.code, EngineStartError)
+    lacks_memory = issubclass(error_type, _MEMORY_ERRORS)
     return error_type(
         failure.message,
         phase=failure.phase,
-        log_tail=failure.traceback or read_log_tail(log_path),
-        log_path=log_path,
+        hint=describe_other_engines(engine) if lacks_memory else "",
+        log_tail=failure.traceback or read_log_tail(engine.log_path),
+        log_path=engine.log_path,
     )
 
 

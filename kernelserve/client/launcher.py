@@ -74,6 +74,7 @@ def launch_engine(config: EngineConfig, options: LaunchOptions) -> EngineProcess
         protocol_version=PROTOCOL_VERSION,
         lifetime=options.lifetime,
         owner_pid=os.getpid(),
+        owner_start_time=process_start_time(os.getpid()),
         log_path=spec.log_path,
     )
     descriptor.write()

@@ -49,6 +49,7 @@ class EngineDescriptor(msgspec.Struct, kw_only=True, frozen=True):
     lifetime: Lifetime
     owner_pid: int
     log_path: str
+    owner_start_time: float = 0.0
 
     def __repr__(self) -> str:
         return f"<engine {self.name!r} ({self.engine_id}): {self.model}, {self.lifetime}, pid {self.pid}>"
@@ -62,6 +63,11 @@ class EngineDescriptor(msgspec.Struct, kw_only=True, frozen=True):
     def is_alive(self) -> bool:
         """Whether the process that it describes still runs."""
         return is_process_alive(self.pid, self.pid_start_time)
+
+    @property
+    def owner_is_alive(self) -> bool:
+        """Whether the process that has started it still runs."""
+        return is_process_alive(self.owner_pid, self.owner_start_time)
 
     def write(self) -> None:
         """Put it into its run directory, at once and as a whole."""
