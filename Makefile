@@ -10,12 +10,16 @@ SHELL := bash
 usable = $(shell $(1) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
 PYTHON ?= $(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python3.14,$(call usable,$(p))))
 VENV ?= .venv
+# The older ipykernel that tests run kernels with too, beside the environment's own.
+IPYKERNEL_6 := 6.31.0
 # What to install: this checkout in editable form, or a built wheel.
 PACKAGE ?= --editable '.[dev]'
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.kernelserve-setup
+STAMP_6 := $(VENV)/.kernelserve-ipykernel-$(IPYKERNEL_6)
 RUN := $(BIN)/python -m
+PIP := $(RUN) pip --disable-pip-version-check install -qq
 
 help:
 	@echo 'make demo    run the quick-start notebook on the embedded model and print what each cell shows'
@@ -35,7 +39,7 @@ $(STAMP): pyproject.toml constraints/cpu.txt
 	fi
 	echo "== setup: $$($$python --version), packages into $(VENV)"
 	[ -x $(BIN)/python ] || $$python -m venv $(VENV)
-	pip=($(RUN) pip --disable-pip-version-check install -qq)
+	pip=($(PIP))
 	command -v nvidia-smi >/dev/null || pip+=(--constraint constraints/cpu.txt)
 	"$${pip[@]}" torch
 	"$${pip[@]}" $(PACKAGE)
@@ -48,7 +52,14 @@ demo: setup
 	$(RUN) tests.helpers.run_notebook notebooks/01_quick_start.ipynb
 	echo 'That was notebooks/01_quick_start.ipynb. `make lab` opens it in JupyterLab.'
 
-test: setup
+# Only the files: what it requires is there.
+$(STAMP_6): $(STAMP)
+	@echo "== setup: ipykernel $(IPYKERNEL_6) into $(VENV)/ipykernel-6"
+	rm -rf $(VENV)/ipykernel-6
+	$(PIP) --no-deps --target $(VENV)/ipykernel-6 ipykernel==$(IPYKERNEL_6)
+	touch $@
+
+test: setup $(STAMP_6)
 	@echo '== lint: ruff'
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .

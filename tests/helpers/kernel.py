@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
 from jupyter_client.manager import KernelManager
 
-__all__ = ["Cell", "Kernel", "start_kernel"]
+__all__ = ["Cell", "Kernel", "on_both_ipykernels", "start_kernel"]
+
+on_both_ipykernels = pytest.mark.parametrize(
+    "ipykernel", ["ipykernel7", "ipykernel6"], indirect=True
+)
+"""Runs a test with the ipykernel of the environment, and with the last one of the major version before."""
 
 
 @dataclass
@@ -120,12 +128,27 @@ class Kernel:
 
 
 @contextmanager
-def start_kernel(**env: str) -> Iterator[Kernel]:
+def start_kernel(*, ipykernel: str = "ipykernel7", **env: str) -> Iterator[Kernel]:
     """A kernel that is gone afterwards, with extra environment variables."""
+    environment = os.environ | env
+    if ipykernel == "ipykernel6":
+        paths = [str(_ipykernel_6()), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     manager: Any = KernelManager(kernel_name="python3")
-    manager.start_kernel(env=os.environ | env)
+    manager.start_kernel(env=environment)
     kernel = Kernel(manager)
     try:
         yield kernel
     finally:
         kernel.close()
+
+
+def _ipykernel_6() -> Path:
+    """Return the folder that `make test` installs it into. Without it the test is skipped, in CI it fails."""
+    folder = Path(sys.prefix) / "ipykernel-6"
+    if not (folder / "ipykernel").is_dir():
+        missing = f"{folder} is missing: `make test` installs ipykernel 6 there"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return folder

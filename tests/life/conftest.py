@@ -25,12 +25,18 @@ def runtime_folder(tmp_path_factory, monkeypatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def new_kernel(runtime_folder) -> Iterator[StartKernel]:
+def ipykernel(request) -> str:
+    """Which ipykernel the kernels of the test run; `on_both_ipykernels` asks for one after the other."""
+    return str(getattr(request, "param", "ipykernel7"))
+
+
+@pytest.fixture
+def new_kernel(runtime_folder, ipykernel) -> Iterator[StartKernel]:
     """Starts kernels that share the test's runtime folder; all are gone at the end."""
     contexts = []
 
     def start() -> Kernel:
-        context = start_kernel(KERNELSERVE_RUNTIME_DIR=str(runtime_folder))
+        context = start_kernel(ipykernel=ipykernel, KERNELSERVE_RUNTIME_DIR=str(runtime_folder))
         contexts.append(context)
         return context.__enter__()
 

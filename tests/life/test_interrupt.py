@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from tests.helpers.kernel import on_both_ipykernels
 from tests.helpers.leftovers import engine_pids, wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.notebook]
+pytestmark = [pytest.mark.process, pytest.mark.notebook, on_both_ipykernels]
 
 PARAMS = "ks.SamplingParams(max_tokens=4000, detokenize=False)"
 SETUP = """

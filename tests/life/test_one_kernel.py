@@ -9,12 +9,23 @@ import time
 
 import pytest
 
+from tests.helpers.kernel import on_both_ipykernels
 from tests.helpers.leftovers import engine_pids
 
 pytestmark = [pytest.mark.process, pytest.mark.notebook]
 
 FAKE = "'fake:step_seconds=0.005', fake_model=True, show_progress=False"
 SHORT = "ks.SamplingParams(max_tokens=4, detokenize=False)"
+
+
+@on_both_ipykernels
+def test_the_kernel_runs_the_ipykernel_that_is_asked_for(kernel, ipykernel):
+    shown = kernel.ok("import ipykernel; print(ipykernel.__version__, os.getpid())")
+    version, pid = shown.split()
+    assert f"ipykernel{version.partition('.')[0]}" == ipykernel
+    assert int(pid) == kernel.pid
+    kernel.restart()
+    assert kernel.ok("import ipykernel; print(ipykernel.__version__)") == version
 
 
 def test_a1_five_rounds_of_start_generate_close(kernel, runtime_folder):
@@ -62,6 +73,7 @@ def test_a4_running_the_load_cell_again_gives_the_same_engine(kernel, runtime_fo
     kernel.ok("other.close()")
 
 
+@on_both_ipykernels
 def test_a5_sync_and_async_calls_in_queued_cells_with_a_running_loop(kernel):
     before = kernel.ok(
         "import asyncio, sys; loop = asyncio.get_running_loop(); print(type(loop), type(asyncio.get_event_loop_policy()))"
@@ -85,6 +97,7 @@ def test_a5_sync_and_async_calls_in_queued_cells_with_a_running_loop(kernel):
     kernel.ok("llm.close()")
 
 
+@on_both_ipykernels
 def test_a6_start_with_multiprocessing_set_to_fork_and_a_class_in_the_notebook(kernel):
     kernel.ok(
         "import multiprocessing; multiprocessing.set_start_method('fork')\nclass Mine: pass\nprint_me = 'once'"
@@ -106,6 +119,7 @@ p.start(); print(q.get(timeout=20)); p.join()
     kernel.ok(f"llm.generate([1, 2], {SHORT}, use_tqdm=False); llm.close()")
 
 
+@on_both_ipykernels
 def test_a7_streams_without_a_file_descriptor(kernel):
     kernel.ok(
         f"""
@@ -199,6 +213,7 @@ with ThreadPoolExecutor(8) as pool:
     kernel.ok("llm.stop()")
 
 
+@on_both_ipykernels
 def test_a10_restarting_one_of_two_kernels_leaves_the_other_alone(
     kernel, new_kernel, runtime_folder
 ):
