@@ -7,13 +7,16 @@ the client.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from kernelserve.version import __version__
 
 if TYPE_CHECKING:
     from kernelserve.client.async_llm import AsyncLLM
+    from kernelserve.client.engine_options import EngineOptions
     from kernelserve.client.llm import LLM
+    from kernelserve.client.pending_request import PendingRequest
     from kernelserve.client.registry import list_engines
     from kernelserve.config import EngineConfig
     from kernelserve.errors import (
@@ -36,12 +39,14 @@ __all__ = [
     "EngineConfig",
     "EngineDeadError",
     "EngineError",
+    "EngineOptions",
     "EngineRequestError",
     "EngineStartError",
     "InvalidConfigError",
     "InvalidRequestError",
     "KernelserveError",
     "Logprob",
+    "PendingRequest",
     "ProtocolError",
     "RequestOutput",
     "RequestOutputKind",
@@ -53,6 +58,8 @@ __all__ = [
 _MODULES = {
     "LLM": "client.llm",
     "AsyncLLM": "client.async_llm",
+    "EngineOptions": "client.engine_options",
+    "PendingRequest": "client.pending_request",
     "list_engines": "client.registry",
     "EngineConfig": "config",
     "CompletionOutput": "outputs",
@@ -74,3 +81,23 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext kernelserve`: the magics, views and dashboards of `kernelserve_widgets`."""
+    _extension().load_ipython_extension(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext kernelserve`."""
+    _extension().unload_ipython_extension(shell)
+
+
+def _extension() -> Any:
+    try:
+        return importlib.import_module("kernelserve_widgets.extension")
+    except ImportError as error:
+        raise ImportError(
+            f"the notebook part of kernelserve {__version__} cannot be imported in {sys.executable}: {error}. "
+            "Install it there: pip install 'kernelserve[notebook]'"
+        ) from error

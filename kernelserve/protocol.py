@@ -353,6 +353,16 @@ class EngineReady(msgspec.Struct, array_like=True, tag="ready", kw_only=True):
     """Phase -> seconds."""
     log_path: str = ""
 
+    def describe(self) -> str:
+        """Say what runs, where, and with how much memory, in one line."""
+        tokens = (self.num_gpu_blocks - 1) * self.block_size
+        return (
+            f"kernelserve: {self.config.model} ({self.config.dtype}, {self.config.device}), "
+            f"weights {_megabytes(self.weight_bytes)}, "
+            f"KV cache {tokens:,} tokens in {_megabytes(self.kv_cache_bytes)}, "
+            f"context {self.max_model_len:,}, started in {sum(self.load_seconds.values()):.1f} s"
+        )
+
 
 class EngineFailure(msgspec.Struct, array_like=True, tag="failure", kw_only=True):
     """The engine could not start, or refuses this client. `code` is a key of `errors.START_ERRORS`."""
@@ -393,3 +403,7 @@ EngineMessage = (
     EngineStatus | EngineReady | EngineFailure | EngineDead | EngineCoreOutputs | UtilityReply
 )
 """Whatever an engine sends to a client."""
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.0f} MiB"

@@ -55,7 +55,7 @@ class EngineSession:
         self.ended: Future[None] = Future()
         self.bells = LoopBells()
         self.latest_stats = SchedulerStats()
-        self.step_records: deque[StepRecord] = deque(maxlen=num_step_records)
+        self._step_records: deque[StepRecord] = deque(maxlen=num_step_records)
 
     @property
     def error(self) -> EngineError | None:
@@ -86,6 +86,17 @@ class EngineSession:
         """Requests whose last output has not come yet."""
         processor = self._output_processor
         return processor.num_unfinished_requests if processor else 0
+
+    def recent_step_records(self, since_step: int = 0) -> list[StepRecord]:
+        """Return the step records that have come, from that step on."""
+        recent: list[StepRecord] = []
+        # Newest first, so that a caller who comes often pays only for what is new. The copy is one atomic operation.
+        for record in reversed(self._step_records.copy()):
+            if record.step < since_step:
+                break
+            recent.append(record)
+        recent.reverse()
+        return recent
 
     def submit(self, requests: Sequence[tuple[ProcessedRequest, OutputSink]]) -> None:
         """Register the requests, then send them. A session that has ended fails the sinks instead."""
@@ -150,7 +161,7 @@ class EngineSession:
             if outputs.scheduler_stats is not None:
                 self.latest_stats = outputs.scheduler_stats
             if outputs.step_record is not None:
-                self.step_records.append(outputs.step_record)
+                self._step_records.append(outputs.step_record)
             stopped = self._output_processor.process_outputs(outputs, time.monotonic())
             if stopped:
                 await core.abort(stopped)

@@ -74,6 +74,14 @@ class EngineSessions:
             slot.num_claims += 1
             return slot.session
 
+    def settings_of(self, name: str) -> tuple[EngineConfig | None, LaunchOptions] | None:
+        """Return what the living session of a slot was asked to be, None if there is none."""
+        with self._lock:
+            slot = self._slots.get(name)
+            if slot is None or slot.session.error is not None:
+                return None
+            return slot.config, slot.launch
+
     def release(self, session: EngineSession) -> bool:
         """Give one claim back. The last one ends the session; True if this was it."""
         with self._lock:

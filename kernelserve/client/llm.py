@@ -15,7 +15,9 @@ from kernelserve.client.chat_options import ChatMessage, ChatOptions
 from kernelserve.client.engine_handle import EngineHandle
 from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
 from kernelserve.client.engine_session import EngineSession
+from kernelserve.client.engine_sessions import ENGINE_SESSIONS, StatusCallback
 from kernelserve.client.mailbox import Mailbox
+from kernelserve.client.pending_request import PendingRequest
 from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.prompt import Prompt
 from kernelserve.client.status_line import StatusLine
@@ -23,7 +25,7 @@ from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
 from kernelserve.errors import InvalidRequestError
 from kernelserve.outputs import RequestOutput
-from kernelserve.protocol import EngineReady, EngineStatus, SchedulerStats, StepRecord
+from kernelserve.protocol import EngineReady, EngineStatus, KVCacheMap, SchedulerStats, StepRecord
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
 __all__ = ["LLM"]
@@ -42,26 +44,32 @@ class LLM:
         model: str = DEFAULT_MODEL,
         *,
         show_progress: bool = True,
+        on_status: StatusCallback | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
         config, launch = parse_engine_options(model, options)
         statuses: queue.SimpleQueue[EngineStatus | None] = queue.SimpleQueue()
-        self._handle = EngineHandle(config, launch, on_status=statuses.put)
-        self._show_progress = show_progress
-        self.partial_outputs: list[RequestOutput] = []
-        """What the last interrupted `generate` had produced, with the reason `abort`."""
-        self._handle.bind_to(self)
-        self._wait_for_start(statuses)
+        self._hold(EngineHandle(config, launch, on_status=statuses.put))
+        self._wait_for_start(statuses, StatusLine(sys.stdout, enabled=show_progress), on_status)
 
     @classmethod
     def attach(cls, name: str, *, heartbeat_timeout: float = 30.0) -> LLM:
         """Use the engine that another process runs under `name`: see `list_engines`."""
         self = cls.__new__(cls)
         launch = LaunchOptions(name=name, heartbeat_timeout=heartbeat_timeout)
-        self._handle = EngineHandle(None, launch, attach=True)
-        self._show_progress = False
-        self.partial_outputs = []
-        self._handle.bind_to(self)
+        self._hold(EngineHandle(None, launch, attach=True))
+        self._session()
+        return self
+
+    @classmethod
+    def running(cls, name: str = "default") -> LLM | None:
+        """Return an LLM for the engine that this process already uses in a slot; None if it uses none."""
+        settings = ENGINE_SESSIONS.settings_of(name)
+        if settings is None:
+            return None
+        self = cls.__new__(cls)
+        config, launch = settings
+        self._hold(EngineHandle(config, launch, attach=config is None))
         self._session()
         return self
 
@@ -123,6 +131,36 @@ class LLM:
         processed = self._handle.process(session, prompt, params)
         return _stream_text(session, processed)
 
+    def submit(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> PendingRequest:
+        """Send one prompt and return at once; what comes can be taken from the PendingRequest."""
+        session = self._session()
+        params = self._handle.choose_params(session, sampling_params, RequestOutputKind.DELTA)
+        processed = self._handle.process(
+            session,
+            prompt,
+            params,
+            request_id=request_id,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+        pending = PendingRequest(session, processed)
+        pending.start()
+        return pending
+
+    def render_chat(
+        self, messages: Sequence[ChatMessage], **template_options: Unpack[ChatOptions]
+    ) -> Prompt:
+        """Return the prompt that `chat` sends for a conversation."""
+        return self._handle.render_chat(self._session(), messages, template_options)
+
     def abort(self, request_id: str | Sequence[str]) -> None:
         """End requests by id, from another thread."""
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
@@ -135,6 +173,19 @@ class LLM:
     def step_records(self, since_step: int = 0) -> list[StepRecord]:
         """What the scheduler decided in each of the last steps, oldest first."""
         return msgspec.convert(self._call("step_records", since_step), list[StepRecord])
+
+    @property
+    def latest_stats(self) -> SchedulerStats:
+        """The stats that came with the last outputs, without asking. Raises EngineDeadError once the engine is gone."""
+        return self._handle.open().latest_stats
+
+    def recent_step_records(self, since_step: int = 0) -> list[StepRecord]:
+        """The step records that have come since this process uses the engine, without asking; oldest first."""
+        return self._handle.open().recent_step_records(since_step)
+
+    def kv_cache_map(self) -> KVCacheMap:
+        """Ask the engine who holds which block of its KV cache, through its busy loop."""
+        return msgspec.convert(self._call("kv_cache_map"), KVCacheMap)
 
     def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         """Forget all cached prefixes. False if requests hold blocks; with `reset_running_requests` they recompute."""
@@ -207,6 +258,12 @@ class LLM:
         config = self._handle.config
         return f"LLM({config.model!r})" if config else f"LLM.attach({self._handle.launch.name!r})"
 
+    def _hold(self, handle: EngineHandle) -> None:
+        self._handle = handle
+        handle.bind_to(self)
+        self.partial_outputs: list[RequestOutput] = []
+        """What the last interrupted `generate` had produced, with the reason `abort`."""
+
     def _session(self) -> EngineSession:
         session = self._handle.open()
         session.started.result()
@@ -215,14 +272,19 @@ class LLM:
     def _call(self, method: str, *args: Any) -> Any:
         return self._session().call(method, *args).result()
 
-    def _wait_for_start(self, statuses: queue.SimpleQueue[EngineStatus | None]) -> None:
+    def _wait_for_start(
+        self,
+        statuses: queue.SimpleQueue[EngineStatus | None],
+        line: StatusLine,
+        on_status: StatusCallback | None,
+    ) -> None:
         """Show the phases of the start in the cell that asked for it; an interrupt ends the start."""
         session = self._handle.open()
         session.started.add_done_callback(lambda _: statuses.put(None))
-        line = StatusLine(sys.stdout, enabled=self._show_progress)
+        show = on_status or line.show
         try:
             while (status := statuses.get()) is not None:
-                line.show(status)
+                show(status)
             ready = session.started.result()
         except BaseException:
             line.clear()

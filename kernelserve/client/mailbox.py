@@ -52,9 +52,17 @@ class Mailbox:
         if wake is not None:
             wake()
 
+    def take(self) -> RequestOutput | None:
+        """Return what is there, None if nothing is. Raises what `fail` was given."""
+        with self._lock:
+            output, self._slot = self._slot, None
+            if output is None and self._error is not None:
+                raise self._error
+            return output
+
     async def get(self) -> RequestOutput:
         """Wait for the next output on the running event loop. Raises what `fail` was given."""
-        while (output := self._take()) is None:
+        while (output := self.take()) is None:
             bell, arrival = self._bells.here(), anyio.Event()
             if self._arm(partial(bell.ring, arrival)):
                 await bell.wait(arrival)
@@ -62,18 +70,11 @@ class Mailbox:
 
     def get_blocking(self) -> RequestOutput:
         """Wait for the next output in a plain thread. Raises what `fail` was given, and KeyboardInterrupt."""
-        while (output := self._take()) is None:
+        while (output := self.take()) is None:
             arrival = threading.Event()
             if self._arm(arrival.set):
                 arrival.wait()
         return output
-
-    def _take(self) -> RequestOutput | None:
-        with self._lock:
-            output, self._slot = self._slot, None
-            if output is None and self._error is not None:
-                raise self._error
-            return output
 
     def _arm(self, wake: Callable[[], None]) -> bool:
         """Have the next arrival call `wake`, unless something is there by now."""

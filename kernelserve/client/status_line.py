@@ -6,7 +6,7 @@ from typing import TextIO
 
 from kernelserve.protocol import EngineReady, EngineStatus
 
-__all__ = ["StatusLine", "describe"]
+__all__ = ["StatusLine"]
 
 
 class StatusLine:
@@ -30,7 +30,7 @@ class StatusLine:
     def finish(self, ready: EngineReady) -> None:
         """Leave one line about the engine."""
         if self._enabled:
-            self._write(describe(ready))
+            self._write(ready.describe())
             self._stream.write("\n")
             self._stream.flush()
 
@@ -44,13 +44,3 @@ class StatusLine:
         self._stream.write(("\r" if self._in_place else "") + text.ljust(self._width))
         self._stream.flush()
         self._width = len(text)
-
-
-def describe(ready: EngineReady) -> str:
-    """Say what runs, where, and with how much memory, in one line."""
-    tokens = (ready.num_gpu_blocks - 1) * ready.block_size
-    seconds = sum(ready.load_seconds.values())
-    return (
-        f"kernelserve: {ready.config.model} ({ready.config.dtype}, {ready.config.device}), "
-        f"KV cache {tokens:,} tokens, context {ready.max_model_len:,}, started in {seconds:.1f} s"
-    )

@@ -1,0 +1,117 @@
+"""Completes options, their values, and names of variables, requests and chats on the lines of our magics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import kernelserve as ks
+from kernelserve_widgets.magics.generate_options import generate_parser
+from kernelserve_widgets.magics.option_parser import OptionParser
+from kernelserve_widgets.magics.serve_options import serve_parser
+from kernelserve_widgets.notebook_session import NotebookSession
+
+__all__ = ["MagicCompleter"]
+
+_LINE = re.compile(r"^(%%?)(generate|serve|engine|abort|last|chat|dashboard)\s(.*)$", re.DOTALL)
+_WORDS = {
+    "engine": ["status", "logs", "restart", "stop", "list", "attach"],
+    "dashboard": ["close"],
+}
+_MODEL_FILES = ("config.json",)
+
+
+class MagicCompleter:
+    """A matcher of IPython's completer. Answers only in lines that begin with one of our magics."""
+
+    def __init__(self, session: NotebookSession, shell: Any) -> None:
+        self._session = session
+        self._shell = shell
+        self._parsers: dict[str, OptionParser] = {}
+        self._values: dict[str, Callable[[], Iterable[str]]] = {
+            "--chat": lambda: session.chats.names,
+            "-o": self._variables,
+            "--output": self._variables,
+            "--continue-from": lambda: session.runs,
+        }
+
+    def matches(self, line: str, token: str) -> list[str] | None:
+        """Return what may stand for `token`, the last word of `line`; None if the line is none of ours."""
+        found = _LINE.match(line)
+        if found is None:
+            return None
+        magic, before = found[2], found[3][: len(found[3]) - len(token)].split()
+        return sorted(
+            word for word in self._candidates(magic, before, token) if word.startswith(token)
+        )
+
+    def __call__(self, context: Any) -> Any:
+        from IPython.core.completer import SimpleCompletion
+
+        line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
+        token = line.rpartition(" ")[2]
+        if context.cursor_line > 0:  # the body of a %%generate is text, not code
+            first = context.full_text.partition("\n")[0]
+            inside = _LINE.match(f"{first} ") is not None and first.startswith("%%")
+            return {"completions": [], "suppress": inside}
+        words = self.matches(line, token)
+        if words is None:
+            return {"completions": [], "suppress": False}
+        return {
+            "completions": [SimpleCompletion(word, type="option") for word in words],
+            "matched_fragment": token,
+            "suppress": True,
+        }
+
+    def _candidates(self, magic: str, before: list[str], token: str) -> Iterable[str]:
+        if magic in ("generate", "serve"):
+            return self._option_words(magic, before, token)
+        if magic in ("abort", "last"):
+            running = (name for name, run in self._session.runs.items() if not run.result.finished)
+            return ["all", *running] if magic == "abort" else list(self._session.runs)
+        if magic == "chat":
+            return self._session.chats.names if before else ["list", "show", "reset"]
+        if magic == "engine" and before == ["attach"]:
+            return [engine.name for engine in ks.list_engines()]
+        return [] if before else _WORDS[magic]
+
+    def _option_words(self, magic: str, before: list[str], token: str) -> Iterable[str]:
+        parser = self._parser(magic)
+        option = before[-1] if before else ""
+        if parser.takes_value(option):
+            values = self._values.get(option)
+            return values() if values is not None else parser.choices_of(option)
+        if magic == "serve" and not token.startswith("-"):
+            return [*self._models(token), *parser.options]
+        return parser.options
+
+    def _parser(self, magic: str) -> OptionParser:
+        if magic not in self._parsers:
+            self._parsers[magic] = generate_parser() if magic == "generate" else serve_parser()
+        return self._parsers[magic]
+
+    def _variables(self) -> list[str]:
+        hidden = self._shell.user_ns_hidden
+        return [
+            name for name in self._shell.user_ns if not name.startswith("_") and name not in hidden
+        ]
+
+    @staticmethod
+    def _models(token: str) -> list[str]:
+        """The default model, and folders and files that begin with `token` and look like a model."""
+        parent, _, _ = token.rpartition("/")
+        folder = Path(parent).expanduser() if parent else Path()
+        prefix = f"{parent}/" if parent else ""
+        found = [ks.EngineConfig().model]
+        try:
+            entries = sorted(folder.iterdir())
+        except OSError:
+            return found
+        for entry in entries:
+            if entry.suffix == ".gguf" or any((entry / name).exists() for name in _MODEL_FILES):
+                found.append(f"{prefix}{entry.name}")
+            elif entry.is_dir() and not entry.name.startswith("."):
+                found.append(f"{prefix}{entry.name}/")
+        return found
