@@ -29,11 +29,13 @@ _NUM_BLOCKS = 4096
 _BYTES_PER_TOKEN = 1024
 
 
-def fake_next_token(last_token: int, position: int, vocab_size: int = _VOCAB_SIZE) -> int:
-    """Return what the fake model says after `last_token` at `position`: in [10, vocab_size)."""
+def fake_next_token(
+    last_token: int, position: int, vocab_size: int = _VOCAB_SIZE, first_token: int = _FIRST_TOKEN
+) -> int:
+    """Return what the fake model says after `last_token` at `position`: in [first_token, vocab_size)."""
     mixed = (last_token * 1103515245 + position * 12345 + 2654435761) & 0xFFFFFFFF
     mixed ^= mixed >> 15
-    return _FIRST_TOKEN + mixed * 2246822519 % 4294967291 % (vocab_size - _FIRST_TOKEN)
+    return first_token + mixed * 2246822519 % 4294967291 % (vocab_size - first_token)
 
 
 @dataclass(slots=True)
@@ -53,9 +55,16 @@ class FakeExecutor:
     """
 
     def __init__(
-        self, config: EngineConfig, progress: Progress, *, step_seconds: float = 0.0
+        self,
+        config: EngineConfig,
+        progress: Progress,
+        *,
+        step_seconds: float = 0.0,
+        tokenizer_dir: str = "",
+        first_token: int = _FIRST_TOKEN,
     ) -> None:
         self.step_seconds = step_seconds
+        self._first_token = first_token
         self._requests: dict[str, _FakeRequest] = {}
         self._plan: SchedulerOutput | None = None
         num_blocks = config.num_gpu_blocks or _NUM_BLOCKS
@@ -69,12 +78,12 @@ class FakeExecutor:
             device="cpu",
             max_model_len=config.max_model_len
             or min(_MAX_MODEL_LEN, (num_blocks - 1) * config.block_size),
-            vocab_size=_VOCAB_SIZE,
+            vocab_size=_count_tokens(tokenizer_dir) if tokenizer_dir else _VOCAB_SIZE,
             block_size=config.block_size,
             num_gpu_blocks=num_blocks,
             kv_cache_bytes=num_blocks * block_bytes,
             weight_bytes=0,
-            tokenizer_dir="",
+            tokenizer_dir=tokenizer_dir,
             eos_token_ids=[FAKE_EOS_TOKEN_ID],
             load_seconds={"warm up": 0.0},
         )
@@ -113,6 +122,7 @@ class FakeExecutor:
         assert plan is not None, "sample_tokens without execute_model"
         if self.step_seconds and plan.total_num_scheduled_tokens:
             time.sleep(self.step_seconds)
+        vocab_size = self.model_info.vocab_size
         output = ModelRunnerOutput(req_ids=list(plan.num_scheduled_tokens), sampled_token_ids=[])
         for req_id, count in plan.num_scheduled_tokens.items():
             request = self._requests[req_id]
@@ -124,13 +134,17 @@ class FakeExecutor:
             if request.wants_prompt_logprobs:
                 request.wants_prompt_logprobs = False
                 num_alternatives = request.sampling_params.prompt_logprobs or 0
-                output.prompt_logprobs[req_id] = _fake_logprobs(tokens[1:], num_alternatives)
-            token = fake_next_token(tokens[-1], len(tokens))
+                output.prompt_logprobs[req_id] = self._logprobs(tokens[1:], num_alternatives)
+            vocab_size = self.model_info.vocab_size
+            token = fake_next_token(tokens[-1], len(tokens), vocab_size, self._first_token)
             tokens.append(token)
             output.sampled_token_ids.append([token])
             if (k := request.sampling_params.logprobs) is not None:
-                output.logprobs[req_id] = _fake_logprobs([token], k)
+                output.logprobs[req_id] = self._logprobs([token], k)
         return output
+
+    def _logprobs(self, token_ids: list[int], k: int) -> LogprobsLists:
+        return _fake_logprobs(token_ids, k, self.model_info.vocab_size)
 
     def shutdown(self) -> None:
         """Forget all requests."""
@@ -160,14 +174,20 @@ class FakeExecutor:
             request.block_count += len(block_ids)
 
 
-def _fake_logprobs(token_ids: list[int], k: int) -> LogprobsLists:
+def _count_tokens(tokenizer_dir: str) -> int:
+    from tokenizers import Tokenizer
+
+    return int(Tokenizer.from_file(f"{tokenizer_dir}/tokenizer.json").get_vocab_size())
+
+
+def _fake_logprobs(token_ids: list[int], k: int, vocab_size: int) -> LogprobsLists:
     """Give each token rank 1 and the k ids from itself upwards as the alternatives."""
-    width = (_VOCAB_SIZE if k == -1 else min(k, _VOCAB_SIZE)) + 1
+    width = (vocab_size if k == -1 else min(k, vocab_size)) + 1
     ids = array("i")
     values = array("f")
     for token in token_ids:
         ids.append(token)
-        ids.extend((token + i) % _VOCAB_SIZE for i in range(width - 1))
+        ids.extend((token + i) % vocab_size for i in range(width - 1))
         values.append(-0.5)
         values.extend(-0.5 - i for i in range(width - 1))
     rows = len(token_ids)

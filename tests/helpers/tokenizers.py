@@ -112,3 +112,15 @@ def byte_fallback() -> ClientTokenizer:
             "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}"
         ),
     )
+
+
+def fake_model_that_speaks(folder: Path, **options: Any) -> str:
+    """Return the name of a fake model whose answers are readable pieces of words; use it with `fake_model=True`.
+
+    `options` are those of `make_fake_executor`. It has a chat template, and no special token ever comes out.
+    """
+    config = {"chat_template": CHAT_TEMPLATE, "eos_token": "<|im_end|>"}
+    save(make_byte_level(), folder, **config)
+    first_merge = len(SPECIAL) + 256
+    settings = {"tokenizer": folder, "first_token": first_merge} | options
+    return "fake:" + ",".join(f"{name}={value}" for name, value in settings.items())
