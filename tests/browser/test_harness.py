@@ -1,0 +1,54 @@
+"""The browser and JupyterLab themselves, before any of our widgets: what the other tests here rely on."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.process]
+
+START = 'import kernelserve as ks\nllm = ks.LLM("fake:step_seconds=0.01", fake_model=True)'
+ASK = """params = ks.SamplingParams(max_tokens=4, detokenize=False)
+llm.generate([[11, 12, 13]], params)[0].outputs[0].token_ids"""
+BLOCK = """() => setTimeout(() => {
+  const end = performance.now() + 300;
+  while (performance.now() < end);
+}, 0)"""
+
+
+def test_a_cell_starts_an_engine_and_its_output_is_seen(lab, open_notebook):
+    open_notebook(START, ASK)
+    assert "error" not in {output["output_type"] for output in lab.run(0)}
+    [_, result] = lab.run(1)
+    lab.wait_for_text(1, result["data"]["text/plain"])
+    lab.screenshot("harness")
+    assert lab.traffic.kinds()["execute_result"] == 1
+
+
+def test_interrupt_restart_save_and_reload(lab, open_notebook, server):
+    name = open_notebook("print('begun')\nimport time\ntime.sleep(60)", "'after' + ' all'")
+    lab.run_cell(0)
+    lab.wait_for_text(0, "begun")
+    lab.interrupt_kernel()
+    lab.wait_idle(5)
+    assert lab.cell_outputs(0)[-1]["ename"] == "KeyboardInterrupt"
+    [kernel] = server.kernel_ids()
+    lab.restart_kernel()
+    assert server.kernel_ids() == [kernel]
+    lab.run(1)
+    lab.save()
+    assert (
+        server.read_notebook(name)["cells"][1]["outputs"][0]["data"]["text/plain"] == "'after all'"
+    )
+    lab.reload(name)
+    lab.wait_for_text(1, "after all")
+
+
+def test_a_page_that_cannot_react_is_noticed(lab, open_notebook):
+    open_notebook("1")
+    lab.forget_blocks()
+    lab.page.evaluate(BLOCK)
+    lab.page.wait_for_function("window.ksBlocks.length > 0")
+    assert 0.25 < lab.longest_block() < 1
+    lab.page.evaluate("console.error('seen')")
+    assert lab.errors == ["seen"]
+    lab.errors.clear()

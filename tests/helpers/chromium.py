@@ -1,0 +1,33 @@
+"""The Chromium that the machine has: where it is, and how it is started without a display."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+__all__ = ["CHROMIUM_FLAGS", "HOW_TO_INSTALL", "find_chromium"]
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+HOW_TO_INSTALL = (
+    "no Chromium found: install one (on Debian: apt-get install --no-install-recommends chromium "
+    "fonts-dejavu-core) or name one with KERNELSERVE_CHROMIUM=/path/to/chromium"
+)
+# It draws our own pages only and asks the network for nothing. The sandbox refuses to run as root.
+CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def find_chromium() -> str | None:
+    """Return the path of KERNELSERVE_CHROMIUM, else of the first Chromium on the PATH, else None."""
+    for name in (os.environ.get("KERNELSERVE_CHROMIUM"), *NAMES):
+        if name and (path := shutil.which(name)):
+            return path
+    return None
