@@ -25,7 +25,7 @@ from kernelserve.errors import KernelserveError
 
 BENCHES = WORKLOADS | {
     "engine": "schedule and update of a step: 1, 64, 256 running, 0 and 10,000 waiting; no model",
-    "client": "a token in the client: decoding, detokenizing, merging",
+    "client": "a token in the client: the processing alone, and from the engine's socket to its reader",
     "ipc": "round trips and streams between notebook and engine, with a model that takes no time",
     "import": "time and memory of `import kernelserve`",
 }
@@ -62,7 +62,7 @@ async def _measure(arguments: argparse.Namespace) -> AsyncIterator[dict[str, Any
                 for result in measure_scheduler():
                     yield result
             case "client":
-                for result in measure_client(model, options):
+                async for result in measure_client(model, options):
                     yield result
             case "ipc":
                 async for result in measure_ipc():

@@ -7,8 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import anyio
-
+from kernelserve.bench.token_streams import measure_streams, read_stream
 from kernelserve.client.async_llm import AsyncLLM
 from kernelserve.client.llm import LLM
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
@@ -19,51 +18,33 @@ _PINGS = 500
 _REQUESTS = 300
 _STREAMS = 64
 _TOKENS = 256
+_REPETITIONS = 3
 _SLOT = "bench-ipc"
 
 
 async def measure_ipc() -> AsyncIterator[dict[str, Any]]:
     """Yield microseconds of a utility call, a one-token request, a token among many streams."""
     async with AsyncLLM(fake_model=True, name=_SLOT) as engine:
-        await _stream(engine, 8)
+        await read_stream(engine, _params(8))
         yield _figures("ping", [await _timed(engine.check_health) for _ in range(_PINGS)])
-        yield _figures("one token", [await _stream(engine, 1) for _ in range(_REQUESTS)])
-        yield await _many_streams(engine)
+        yield _figures(
+            "one token", [await read_stream(engine, _params(1)) for _ in range(_REQUESTS)]
+        )
+        yield {"bench": "ipc", "what": "token of a stream"} | await measure_streams(
+            engine, _params(_TOKENS), _STREAMS, repetitions=_REPETITIONS
+        )
         blocking = LLM(fake_model=True, name=_SLOT, show_progress=False)
         yield _figures("ping, blocking", [_timed_blocking(blocking) for _ in range(_PINGS)])
 
 
-async def _many_streams(engine: AsyncLLM) -> dict[str, Any]:
-    """Wall and processor time of this process for a token, its consumer included."""
-    started, processor = time.perf_counter(), time.process_time()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(_STREAMS):
-            tasks.start_soon(_stream, engine, _TOKENS)
-    wall, used = time.perf_counter() - started, time.process_time() - processor
-    tokens = _STREAMS * _TOKENS
-    return {
-        "bench": "ipc",
-        "what": "token of a stream",
-        "streams": _STREAMS,
-        "tokens": tokens,
-        "wall_us": round(1e6 * wall / tokens, 1),
-        "client_cpu_us": round(1e6 * used / tokens, 1),
-        "tok_s": round(tokens / wall),
-    }
-
-
-async def _stream(engine: AsyncLLM, max_tokens: int) -> float:
-    params = SamplingParams(
+def _params(max_tokens: int) -> SamplingParams:
+    return SamplingParams(
         temperature=0,
         max_tokens=max_tokens,
         ignore_eos=True,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )
-    started = time.perf_counter()
-    async for _ in engine.generate({"prompt_token_ids": [11, 12, 13, 14]}, params):
-        pass
-    return time.perf_counter() - started
 
 
 async def _timed(call: Any) -> float:

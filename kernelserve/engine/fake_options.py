@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from kernelserve.config import EngineConfig
 from kernelserve.errors import InvalidConfigError
@@ -23,8 +22,7 @@ _KNOWN = {"start_seconds", "step_seconds", "fail", "tokenizer", "first_token"}
 def make_fake_executor(config: EngineConfig, progress: Progress) -> FakeExecutor:
     """Make the executor of `config.model`, "fake" or for example "fake:step_seconds=0.1,start_seconds=2".
 
-    `start_seconds` and `step_seconds` take time; `tokenizer` is a folder with the tokenizer.json that turns the
-    tokens into text, any of its vocabulary; `fail` ends the start: import, memory, crash (SIGSEGV), kill
+    `start_seconds` and `step_seconds` take time; `fail` ends the start: import, memory, crash (SIGSEGV), kill
     (SIGKILL), exit or error. `tokenizer` is a folder with a tokenizer.json: the fake then speaks its tokens from the
     id `first_token` on.
     """
@@ -51,16 +49,6 @@ def _parse(model: str) -> dict[str, str]:
     if unknown or options.get("fail", "error") not in _FAILURES:
         raise InvalidConfigError(f"{model!r} is not a fake model: see make_fake_executor")
     return options
-
-
-def _vocab_size(tokenizer_dir: str) -> int:
-    from tokenizers import Tokenizer  # the engine process needs it for nothing else
-
-    path = Path(tokenizer_dir) / "tokenizer.json"
-    if not path.is_file():
-        raise InvalidConfigError(f"tokenizer={tokenizer_dir}: there is no {path}")
-    size: int = Tokenizer.from_file(str(path)).get_vocab_size()
-    return size
 
 
 def _crash() -> None:

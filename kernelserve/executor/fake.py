@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernelserve.config import EngineConfig
 from kernelserve.core.scheduler_output import (
@@ -13,6 +14,7 @@ from kernelserve.core.scheduler_output import (
     NewRequestData,
     SchedulerOutput,
 )
+from kernelserve.errors import InvalidConfigError
 from kernelserve.executor.executor import ModelInfo, Progress
 from kernelserve.protocol import LogprobsLists
 from kernelserve.sampling_params import SamplingParams
@@ -51,7 +53,8 @@ class FakeExecutor:
     """Follows each plan like a real runner and asserts that the plan keeps its invariants.
 
     The next token is `fake_next_token` of the last one and its position, so any schedule gives the
-    same answers. `step_seconds` is slept in each `sample_tokens` that has work.
+    same answers. `step_seconds` is slept in each `sample_tokens` that has work. With a tokenizer its
+    tokens are the vocabulary from `first_token` on. Raises InvalidConfigError if there is no tokenizer.json.
     """
 
     def __init__(
@@ -122,7 +125,6 @@ class FakeExecutor:
         assert plan is not None, "sample_tokens without execute_model"
         if self.step_seconds and plan.total_num_scheduled_tokens:
             time.sleep(self.step_seconds)
-        vocab_size = self.model_info.vocab_size
         output = ModelRunnerOutput(req_ids=list(plan.num_scheduled_tokens), sampled_token_ids=[])
         for req_id, count in plan.num_scheduled_tokens.items():
             request = self._requests[req_id]
@@ -175,9 +177,12 @@ class FakeExecutor:
 
 
 def _count_tokens(tokenizer_dir: str) -> int:
-    from tokenizers import Tokenizer
+    from tokenizers import Tokenizer  # only some fake models need it
 
-    return int(Tokenizer.from_file(f"{tokenizer_dir}/tokenizer.json").get_vocab_size())
+    path = Path(tokenizer_dir) / "tokenizer.json"
+    if not path.is_file():
+        raise InvalidConfigError(f"tokenizer={tokenizer_dir}: there is no {path}")
+    return int(Tokenizer.from_file(str(path)).get_vocab_size())
 
 
 def _fake_logprobs(token_ids: list[int], k: int, vocab_size: int) -> LogprobsLists:

@@ -81,6 +81,20 @@ def test_ipc_is_measured_with_real_processes() -> None:
 
 
 @pytest.mark.process
+def test_the_client_is_measured_alone_and_behind_real_sockets() -> None:
+    lines = run_bench("client")[1:]
+    assert [(line["what"], line["streams"]) for line in lines] == [
+        ("processing", 1),
+        ("processing", 64),
+        ("whole way", 1),
+        ("whole way", 64),
+    ]
+    for line in lines[2:]:
+        assert line["tokens"] == line["streams"] * 257
+        assert 0 < line["reader_cpu_us"] < line["client_cpu_us"]
+
+
+@pytest.mark.process
 def test_a_workload_runs_through_the_public_api() -> None:
     [_, w4] = run_bench("w4", "--reps", "1")
     assert w4["bench"] == "w4"

@@ -9,6 +9,8 @@ import pytest
 
 import kernelserve as ks
 from kernelserve.errors import EngineConfigError
+from kernelserve.executor.fake import fake_next_token
+from tests.helpers.tokenizers import make_byte_level, save
 from tests.life.test_async_llm import expected
 
 pytestmark = pytest.mark.process
@@ -117,3 +119,26 @@ def test_the_list_of_engines_does_not_show_the_secret(llm):
     (engine,) = ks.list_engines()
     assert engine.token not in repr(engine)
     assert str(llm.engine.pid) in repr(engine)
+
+
+def test_a_fake_model_with_a_tokenizer_reads_and_writes_text(runtime_folder, tmp_path):
+    folder = save(make_byte_level(), tmp_path / "tokenizer")
+    with ks.LLM(f"fake:tokenizer={folder}", fake_model=True, show_progress=False) as llm:
+        tokenizer = llm.get_tokenizer()
+        assert tokenizer is not None
+        assert llm.engine.vocab_size == tokenizer.vocab_size < 1000
+        greedy = ks.SamplingParams(temperature=0, max_tokens=40, logprobs=1)
+        [output] = llm.generate("The engine", greedy, use_tqdm=False)
+    ids = tokenizer.encode("The engine")
+    for _ in range(40):
+        ids.append(fake_next_token(ids[-1], len(ids), tokenizer.vocab_size))
+    [answer] = output.outputs
+    assert answer.token_ids == ids[-40:]
+    assert answer.text == tokenizer.decode(ids[-40:])
+    assert answer.logprobs
+    assert all(token < tokenizer.vocab_size for row in answer.logprobs for token in row)
+
+
+def test_a_fake_model_with_a_tokenizer_that_is_not_there(runtime_folder, tmp_path):
+    with pytest.raises(EngineConfigError, match=r"there is no .*tokenizer\.json"):
+        ks.LLM(f"fake:tokenizer={tmp_path}", fake_model=True, show_progress=False)
