@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lab bench wheel clean
+.PHONY: help setup browser demo test lab bench wheel clean
 
 # The first Python of at least 3.11 that can make virtual environments; PYTHON=... overrides the choice.
 usable = $(shell $(1) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
@@ -59,7 +59,23 @@ $(STAMP_6): $(STAMP)
 	$(PIP) --no-deps --target $(VENV)/ipykernel-6 ipykernel==$(IPYKERNEL_6)
 	touch $@
 
-test: setup $(STAMP_6)
+# tests/browser drives the Chromium that is there. One is installed where the system is ours to change.
+browser:
+	@for name in "$${KERNELSERVE_CHROMIUM:-}" chromium chromium-browser google-chrome; do
+	    if [ -n "$$name" ] && command -v "$$name" >/dev/null; then exit 0; fi
+	done
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	    echo '== setup: Chromium, for the browser tests, by apt-get'
+	    export DEBIAN_FRONTEND=noninteractive
+	    apt-get -qq update >/dev/null 2>&1 || true
+	    if said=$$(apt-get -qqy install --no-install-recommends chromium fonts-dejavu-core 2>&1); then exit 0; fi
+	    echo "$$said" >&2
+	fi
+	echo 'No Chromium: the browser tests are skipped, in CI they fail. It is the package chromium; or name one with' \
+	    'KERNELSERVE_CHROMIUM=/path/to/chromium.' >&2
+	[ "$${CI:-}" != true ]
+
+test: setup browser $(STAMP_6)
 	@echo '== lint: ruff'
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
