@@ -39,9 +39,7 @@ class CellDisplay:
         """Call something whose messages are to belong to the cell."""
         return self._context.copy().run(call, *args)
 
-    def _publish(
-        self, data: dict[str, Any], metadata: dict[str, Any] | None, update: bool
-    ) -> None:
+    def _publish(self, data: dict[str, Any], metadata: dict[str, Any] | None, update: bool) -> None:
         from IPython.core.display_functions import publish_display_data
 
         self._shown = True

@@ -10,6 +10,8 @@ from kernelserve.outputs import CompletionOutput, Logprob, PositionLogprobs
 __all__ = ["Alternative", "TokenSpan", "spans_of_delta", "spans_of_text"]
 
 _MAX_ALTERNATIVES = 8
+_SLACK = 8
+"""How many characters of the text may belong to tokens that show none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,11 @@ class TokenSpan:
     """The most probable first; the sampled token is one of them only if it is among the most probable."""
 
 
-def spans_of_delta(output: CompletionOutput, first_index: int) -> list[TokenSpan]:
-    """Return the tokens of a piece of a stream; `first_index` is the place of its first token in the answer."""
+def spans_of_delta(output: CompletionOutput) -> list[TokenSpan]:
+    """Return the tokens of a piece of a stream, counted from its beginning, with the texts the tokenizer gives."""
     return [
         _span(position, _sampled(position).decoded_token or "", index)
-        for index, position in enumerate(output.logprobs or [], start=first_index)
+        for index, position in enumerate(output.logprobs or [])
     ]
 
 
@@ -51,10 +53,9 @@ def spans_of_text(output: CompletionOutput) -> list[TokenSpan]:
     text, place, spans = output.text, 0, []
     for index, position in enumerate(output.logprobs or []):
         piece = _sampled(position).decoded_token or ""
-        found = text.find(piece, place, place + len(piece) + _SLACK) if piece else -1
-        if found < 0:
+        end = _end_in(text, place, piece) or _end_in(text, place, piece.lstrip())
+        if end is None:
             continue
-        end = found + len(piece)
         spans.append(_span(position, text[place:end], index))
         place = end
     if place < len(text):
@@ -62,8 +63,10 @@ def spans_of_text(output: CompletionOutput) -> list[TokenSpan]:
     return spans
 
 
-_SLACK = 8
-"""How many characters of the text may belong to tokens that show none."""
+def _end_in(text: str, place: int, piece: str) -> int | None:
+    """Where `piece` ends in `text` if it begins at `place` or a little later."""
+    found = text.find(piece, place, place + len(piece) + _SLACK) if piece else -1
+    return None if found < 0 else found + len(piece)
 
 
 def _span(position: PositionLogprobs, text: str, index: int) -> TokenSpan:

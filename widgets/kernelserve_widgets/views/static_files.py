@@ -1,0 +1,27 @@
+"""The scripts and styles of the widgets, read when they are first shown."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+__all__ = ["NOTHING", "script", "style"]
+
+NOTHING = "export default {}"
+"""A script that shows nothing: what a closed widget leaves in a saved notebook."""
+
+
+@cache
+def script(name: str) -> str:
+    """Return the ES module `static/<name>.js`. What the token views share is put before it, so it imports nothing."""
+    return f"{_read('token_view.js')}\n{_read(f'{name}.js')}"
+
+
+@cache
+def style() -> str:
+    """Return the style sheet of all views of answers."""
+    return _read("stream.css")
+
+
+def _read(name: str) -> str:
+    return (files("kernelserve_widgets") / "static" / name).read_text(encoding="utf-8")
