@@ -52,7 +52,7 @@ function tokenPopover(root, facts, pick) {
     if (shown) shown.removeAttribute("aria-describedby");
     shown = span;
     span.setAttribute("aria-describedby", box.id);
-    const rows = others.map(([t, q, i]) => row(t, q, i === undefined ? t === text && q === p : i === id, i));
+    const rows = others.map(([t, q, i]) => row(t, q, i >= 0 && id >= 0 ? i === id : t === text && q === p, i));
     if (!rows.some((r) => r.classList.contains("ks-chosen"))) rows.unshift(row(text, p, true, id));
     box.replaceChildren(...rows);
     box.hidden = false;
