@@ -149,10 +149,12 @@ class RequestLife:
         if not self.num_prompt_tokens:
             self.num_prompt_tokens = max(0, self.num_computed_tokens - self.num_generated_tokens)
         self.num_computed_tokens = self.num_known_tokens
-        if self.state == "prefill":
+        if self.state == "prefill" and self.last_active_at:
             self._count_token(self.last_active_at, step - 1)
-        else:
-            self.num_computed_tokens -= 1
+            return
+        self.num_computed_tokens -= 1
+        if self.state == "prefill":  # it has not been seen to compute anything
+            self.begin("decode", self.spans[-1].start, step)
 
     def _count_token(self, time: float, step: int) -> None:
         self.num_generated_tokens += 1

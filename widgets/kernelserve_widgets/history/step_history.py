@@ -9,7 +9,7 @@ from typing import Literal
 from kernelserve.protocol import SchedulerStats, StepRecord
 from kernelserve_widgets.history.request_life import RequestLife
 from kernelserve_widgets.history.request_names import RequestNames
-from kernelserve_widgets.history.step_words import reason_in_words
+from kernelserve_widgets.history.step_words import reason_in_words, refused_running
 
 __all__ = ["StepHistory", "step_end"]
 
@@ -183,18 +183,22 @@ class StepHistory:
 
     def _note_refusals(self, record: StepRecord) -> None:
         self._head = None
+        running = refused_running(record)
         for refusal in record.refusals:
             request_id = refusal.request_id
             life = self._find(request_id, record)
-            if life.is_running and refusal.reason != "budget":
-                self._preempt(life, record)
-            elif life.has_ended or not life.spans:
-                self._revive(life)
-                life.begin("queued", record.timestamp, record.step)
-                self._waiting[request_id] = life
-            life.waiting_reason = reason_in_words(refusal)
-            if not life.is_running:
+            if request_id in running:
+                if request_id not in self._running:
+                    life = self._join(request_id, False, record)
+            else:
                 self._head = request_id
+                if life.is_running:
+                    self._preempt(life, record)
+                elif life.has_ended or not life.spans:
+                    self._revive(life)
+                    life.begin("queued", record.timestamp, record.step)
+                    self._waiting[request_id] = life
+            life.waiting_reason = reason_in_words(refusal)
 
     def _reconcile(self, record: StepRecord) -> None:
         """Find out what happened to those that the record should name, but does not.

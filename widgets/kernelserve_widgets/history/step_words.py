@@ -10,7 +10,7 @@ from kernelserve.protocol import Refusal, StepRecord
 if TYPE_CHECKING:
     from kernelserve_widgets.history.step_history import StepHistory
 
-__all__ = ["count_of", "describe_step", "reason_in_words"]
+__all__ = ["count_of", "describe_step", "reason_in_words", "refused_running"]
 
 _MAX_PROMPTS = 3
 
@@ -47,6 +47,15 @@ def reason_in_words(refusal: Refusal) -> str:
     if refusal.reason == "preempted_step":
         return "nobody new is admitted in a step that preempts"
     return refusal.reason
+
+
+def refused_running(record: StepRecord) -> set[str]:
+    """Return the running requests that got nothing; every running one is either scheduled or refused."""
+    number = record.num_running_reqs - len(record.num_scheduled_tokens)
+    refused = [
+        r.request_id for r in record.refusals if r.request_id not in record.preempted_req_ids
+    ]
+    return set(refused[: max(0, number)])
 
 
 def count_of(number: int, noun: str) -> str:
@@ -119,23 +128,19 @@ def _decodes(record: StepRecord, history: StepHistory) -> list[str]:
 
 def _refusals(record: StepRecord, history: StepHistory) -> list[str]:
     """Return who got nothing: running ones, then the first waiting one and how many are behind it."""
-    running: list[str] = []
-    parts: list[str] = []
+    label = history.names.label
+    running = refused_running(record)
+    parts = []
+    if running:
+        names = [label(r.request_id) for r in record.refusals if r.request_id in running]
+        parts.append(f"{_names(names)} got nothing: no budget left")
     for refusal in record.refusals:
-        if refusal.request_id in record.preempted_req_ids:
-            continue
-        label = history.names.label(refusal.request_id)
-        life = history.requests.get(refusal.request_id)
-        span = life.span_at(record.step) if life else None
-        if span is not None and span.kind in ("prefill", "decode"):
-            running.append(label)
+        if refusal.request_id in running or refusal.request_id in record.preempted_req_ids:
             continue
         behind = record.num_waiting_reqs - 1 - len(record.preempted_req_ids)
         verb = "waits" if behind == 1 else "wait"
         tail = f"; {behind:,} more {verb} behind it" if behind > 0 else ""
-        parts.append(f"{label} waits: {reason_in_words(refusal)}{tail}")
-    if running:
-        parts.insert(0, f"{_names(running)} got nothing: no budget left")
+        parts.append(f"{label(refusal.request_id)} waits: {reason_in_words(refusal)}{tail}")
     return parts
 
 
