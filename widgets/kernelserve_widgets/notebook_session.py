@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kernelserve as ks
 from kernelserve_widgets.chat_book import ChatBook
 from kernelserve_widgets.flusher import Flusher
 from kernelserve_widgets.generation_run import GenerationRun
 from kernelserve_widgets.shell import current_shell
+
+if TYPE_CHECKING:
+    from kernelserve_widgets.dashboard.dashboard import Dashboard
 
 __all__ = ["NotebookSession"]
 
@@ -32,6 +35,8 @@ class NotebookSession:
         """By request id, oldest first: all that run, and the last ones that ended."""
         self.start_engine: Callable[[], ks.LLM] = ks.LLM
         """Starts an engine when one is needed and none runs."""
+        self.dashboard: Dashboard | None = None
+        """The one that is open."""
         self._served: ks.LLM | None = None
         self._slot = "default"
         self._numbers = itertools.count(1)

@@ -1,0 +1,199 @@
+"""The live dashboard of a notebook's engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from kernelserve_widgets.dashboard.dashboard_host import DashboardHost
+from kernelserve_widgets.dashboard.engine_watch import EngineWatch
+from kernelserve_widgets.dashboard.panel_text import as_text
+from kernelserve_widgets.shell import choose_ui, current_shell
+from kernelserve_widgets.views.cell_display import CellDisplay, MimeBundle
+
+if TYPE_CHECKING:
+    from kernelserve_widgets.dashboard.controls import Controls
+    from kernelserve_widgets.dashboard.live_view import LiveView
+    from kernelserve_widgets.dashboard.painter import Painter, Scene
+
+__all__ = ["Dashboard"]
+
+_MIN_INTERVAL_S = {"widget": 0.25, "display": 1.0}
+_COST_FACTOR = 20.0
+"""Drawing may take a twentieth of one core."""
+_REST_S = 2.0
+
+
+class Dashboard:
+    """Shows what the engine does while it does it, and a still picture of it at all other times.
+
+        at rest         an image/png output: it is what a saved notebook keeps, and needs no kernel
+        something runs  widgets in the same output, two messages for each frame
+        closed          the last picture, for good
+
+    Nothing is asked, drawn or sent while nothing changes. Only one dashboard of a notebook is open: showing another one
+    closes it. Without ipywidgets the picture itself is replaced, at most once a second; without matplotlib it is text.
+    """
+
+    def __init__(
+        self, host: DashboardHost, *, theme: str = "light", controls: bool = True, ui: str = "auto"
+    ) -> None:
+        self.min_interval_s = _MIN_INTERVAL_S["widget"]
+        self.num_frames = 0
+        """Frames drawn so far."""
+        self._host = host
+        self._theme = theme
+        self._wants_controls = controls
+        self._ui = choose_ui(current_shell(), ui)
+        self._lock = threading.RLock()
+        self._watch = EngineWatch(host.running_llm)
+        self._painter: Painter | None = _make_painter(theme)
+        self._place = CellDisplay()
+        self._controls: Controls | None = None
+        self._controls_place = CellDisplay()
+        self._live: LiveView | None = None
+        self._last_still: MimeBundle = ({}, {})
+        self._last_change = 0.0
+        self._is_still_current = False
+        self._closed = False
+
+    def show(self) -> None:
+        """Show it in the cell that runs now. Raises nothing for a missing package."""
+        self.close_current(self._host)
+        with self._lock:
+            self._watch.look()
+            if self._ui == "plain":
+                sys.stdout.write(self.text() + "\n")
+                return
+            self._show_controls()
+            self._last_still = self._still()
+            self._place.show(*self._last_still)
+            if self._ui == "captured":
+                return
+            self._host.dashboard = self
+            self._closed = False
+        self._host.flusher.add(self)
+
+    def close(self) -> None:
+        """Leave the last picture and close everything else."""
+        self._host.flusher.remove(self)
+        with self._lock:
+            if self._closed or self._host.dashboard is not self:
+                return
+            self._closed = True
+            self._host.dashboard = None
+            self._watch.look()
+            self._replace_by_still()
+            if self._controls is not None:
+                self._controls_place.replace({"text/plain": self._controls.as_text()})
+                self._controls.close()
+                self._controls = None
+
+    @classmethod
+    def close_current(cls, host: DashboardHost) -> None:
+        """Close the dashboard that is open in a notebook, if there is one."""
+        if host.dashboard is not None:
+            host.dashboard.close()
+
+    def snapshot(self, *, scale: int = 2) -> bytes:
+        """Return all of it as PNG, 900 * scale pixels wide. Needs matplotlib."""
+        from kernelserve_widgets.dashboard.painter import Painter
+
+        with self._lock:
+            self._watch.look()
+            return Painter(self._theme, scale=scale).still(self._scene())
+
+    def text(self) -> str:
+        """Return all of it as plain text."""
+        with self._lock:
+            self._watch.look()
+            return as_text(self._watch.numbers(), self._watch.title)
+
+    def flush(self) -> bool:
+        """Show what has changed since the last call; False once it is closed."""
+        with self._lock:
+            if self._closed:
+                return False
+            began = time.perf_counter()
+            if self._watch.look():
+                self._last_change = time.monotonic()
+                self._is_still_current = False
+                self._update_controls()
+                self._draw()
+                cost = time.perf_counter() - began
+                self.min_interval_s = max(_MIN_INTERVAL_S[self._mode], _COST_FACTOR * cost)
+            elif not self._is_still_current and self._is_at_rest():
+                self._replace_by_still()
+            return True
+
+    @property
+    def _mode(self) -> str:
+        return "widget" if self._ui == "widget" and self._painter is not None else "display"
+
+    def _is_at_rest(self) -> bool:
+        return self._watch.is_at_rest and time.monotonic() - self._last_change > _REST_S
+
+    def _draw(self) -> None:
+        """Show the numbers as they are now, live."""
+        self.num_frames += 1
+        is_short = self._live is None and self._watch.is_idle
+        if self._mode != "widget" or self._painter is None or is_short:
+            self._replace_by_still()
+            return
+        html, png = self._painter.frame(self._scene())
+        if self._live is not None:
+            self._live.update(html, png)
+            return
+        from kernelserve_widgets.dashboard.live_view import LiveView
+
+        width, height = self._painter.width, self._painter.picture_height
+        self._live = LiveView(self._place, width=width, picture_height=height)
+        self._live.update(html, png)
+        still, size = self._last_still  # for readers of a notebook that is saved now
+        self._place.replace(still | self._live.bundle, size)
+
+    def _replace_by_still(self) -> None:
+        """Put a picture in the place of the widgets, and close them."""
+        self._last_still = self._still()
+        self._place.replace(*self._last_still)
+        self._is_still_current = True
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+    def _still(self) -> MimeBundle:
+        if self._painter is not None:
+            return self._painter.still_bundle(self._scene())
+        return {"text/plain": as_text(self._watch.numbers(), self._watch.title)}, {}
+
+    def _scene(self) -> Scene:
+        from kernelserve_widgets.dashboard.painter import Scene
+
+        watch = self._watch
+        return Scene(watch.title, watch.numbers(), watch.names, watch.block_map)
+
+    def _show_controls(self) -> None:
+        if self._ui != "widget" or not self._wants_controls:
+            return
+        from kernelserve_widgets.dashboard.controls import Controls
+
+        self._controls = Controls(self._host.running_llm, self._controls_place)
+        self._update_controls()
+        self._controls_place.show(self._controls.bundle)
+
+    def _update_controls(self) -> None:
+        if self._controls is None or self._watch.ready is None:
+            return
+        self._controls.show_engine(self._watch.ready, self._watch.last_budget)
+
+
+def _make_painter(theme: str) -> Any:
+    """Return a Painter, None if matplotlib is not there."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from kernelserve_widgets.dashboard.painter import Painter
+
+    return Painter(theme)

@@ -1,0 +1,75 @@
+"""Turns step records and gauges into the numbers of a frame. No drawing, no engine, no clock."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from kernelserve.protocol import SchedulerStats, StepRecord
+from kernelserve_widgets.dashboard.dashboard_numbers import NUM_STEPS, DashboardNumbers
+from kernelserve_widgets.dashboard.memory_numbers import MemoryNumbers
+from kernelserve_widgets.dashboard.request_row import MAX_ROWS, RequestRow, list_requests
+from kernelserve_widgets.dashboard.token_window import TokenWindow, quantile
+from kernelserve_widgets.history.step_history import StepHistory
+
+__all__ = ["DashboardMetrics"]
+
+
+class DashboardMetrics:
+    """Follows one engine. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.history = StepHistory(max_records=NUM_STEPS, max_ended=200)
+        self.tokens = TokenWindow()
+        self._stats = SchedulerStats()
+
+    @property
+    def next_step(self) -> int:
+        """The first step that is not known yet."""
+        return self.history.last_step + 1
+
+    def update(self, records: list[StepRecord], stats: SchedulerStats) -> bool:
+        """Take in new records, and the gauges that were read after them. False if that is no news."""
+        if not records and stats == self._stats:
+            return False
+        self.history.add(records)
+        self.history.settle(stats)
+        self.tokens.add(records, self.history.requests, self.history.now)
+        self._stats = stats
+        return True
+
+    def numbers(self, memory: MemoryNumbers | None = None) -> DashboardNumbers:
+        """Return what a frame shows now."""
+        stats, tokens = self._stats, self.tokens
+        records = self.history.records
+        cache = stats.prefix_cache_stats
+        idle = not stats.num_running_reqs and not stats.num_waiting_reqs
+        return DashboardNumbers(
+            num_running=stats.num_running_reqs,
+            num_waiting=stats.num_waiting_reqs,
+            num_total_blocks=stats.num_total_blocks,
+            num_used_blocks=stats.num_used_blocks,
+            num_cached_blocks=stats.num_cached_blocks,
+            num_free_blocks=stats.num_free_blocks,
+            num_preemptions=stats.num_preemptions,
+            hit_rate=cache.hit_rate if cache.queries else None,
+            throughput=0.0 if idle else tokens.throughput,
+            first_token_latency=quantile(tokens.first_token_latencies, 0.5),
+            token_latency=tokens.inter_token_latency(0.5),
+            slow_token_latency=tokens.inter_token_latency(0.95),
+            steps=[record.step for record in records],
+            prefill=[record.num_prefill_tokens for record in records],
+            decode=[record.num_decode_tokens for record in records],
+            budget=[record.token_budget for record in records],
+            preempted=[len(record.preempted_req_ids) for record in records],
+            refused=[record.refusals[0].reason if record.refusals else "" for record in records],
+            bins=tokens.bins(),
+            first_tokens=tokens.first_tokens(),
+            rows=self._rows(),
+            memory=memory,
+        )
+
+    def _rows(self) -> list[RequestRow]:
+        history = self.history
+        lives = reversed(history.requests.values())
+        ended = list(islice((life for life in lives if life.has_ended), MAX_ROWS))
+        return list_requests(history.live, ended, history.names)
