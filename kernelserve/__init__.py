@@ -52,7 +52,9 @@ __all__ = [
     "RequestOutputKind",
     "SamplingParams",
     "__version__",
+    "dashboard",
     "list_engines",
+    "timeline",
 ]
 
 _MODULES = {
@@ -69,11 +71,15 @@ _MODULES = {
     "SamplingParams": "sampling_params",
 }
 """Public name -> module of this package; the errors are all in one."""
+_NOTEBOOK = {"dashboard", "timeline"}
+"""Public names that live in the notebook part, which needs IPython."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _NOTEBOOK:
+        return getattr(_notebook_part("shortcuts"), name)
     module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
     value = globals()[name] = getattr(module, name)
     return value
@@ -85,17 +91,17 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext kernelserve`: the magics, views and dashboards of `kernelserve_widgets`."""
-    _extension().load_ipython_extension(shell)
+    _notebook_part("extension").load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext kernelserve`."""
-    _extension().unload_ipython_extension(shell)
+    _notebook_part("extension").unload_ipython_extension(shell)
 
 
-def _extension() -> Any:
+def _notebook_part(module: str) -> Any:
     try:
-        return importlib.import_module("kernelserve_widgets.extension")
+        return importlib.import_module(f"kernelserve_widgets.{module}")
     except ImportError as error:
         raise ImportError(
             f"the notebook part of kernelserve {__version__} cannot be imported in {sys.executable}: {error}. "

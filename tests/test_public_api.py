@@ -25,7 +25,9 @@ NAMES = {
     "RequestOutputKind",
     "SamplingParams",
     "__version__",
+    "dashboard",
     "list_engines",
+    "timeline",
 }
 
 

@@ -40,7 +40,8 @@ class Kernel:
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager
-        self._client: Any = None
+        self.client: Any = None
+        """The jupyter_client that talks to it."""
         self._connect()
 
     @property
@@ -51,7 +52,7 @@ class Kernel:
 
     def submit(self, code: str) -> str:
         """Send a cell and return its message id at once."""
-        message_id: str = self._client.execute(code)
+        message_id: str = self.client.execute(code)
         return message_id
 
     def finish(self, message_id: str, *, timeout: float = 60) -> Cell:
@@ -59,7 +60,7 @@ class Kernel:
         cell = Cell()
         deadline = time.monotonic() + timeout
         while True:
-            message = self._client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
+            message = self.client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
             if message["parent_header"].get("msg_id") != message_id:
                 continue
             content = message["content"]
@@ -90,10 +91,19 @@ class Kernel:
         seen = ""
         deadline = time.monotonic() + timeout
         while text not in seen:
-            message = self._client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
+            message = self.client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
             if message["parent_header"].get("msg_id") == message_id:
                 assert message["msg_type"] != "error", message["content"]
                 seen += message["content"].get("text", "")
+
+    def complete(self, code: str) -> dict[str, Any]:
+        """Ask for completions at the end of `code`. Returns the content of the reply."""
+        message_id = self.client.complete(code, len(code))
+        while True:
+            reply = self.client.get_shell_msg(timeout=10)
+            if reply["parent_header"].get("msg_id") == message_id:
+                content: dict[str, Any] = reply["content"]
+                return content
 
     def interrupt(self) -> None:
         """Press Stop: SIGINT to the kernel's process group."""
@@ -101,7 +111,7 @@ class Kernel:
 
     def restart(self) -> None:
         """Restart politely, as the menu does."""
-        self._client.stop_channels()
+        self.client.stop_channels()
         self._manager.restart_kernel()
         self._connect()
 
@@ -112,17 +122,17 @@ class Kernel:
 
     def close(self) -> None:
         """End the kernel, whatever state it is in."""
-        self._client.stop_channels()
+        self.client.stop_channels()
         self._manager.shutdown_kernel(now=True)
         self._manager.cleanup_resources()
 
     def _connect(self) -> None:
-        self._client = self._manager.client()
-        self._client.start_channels()
-        self._client.wait_for_ready(timeout=60)
+        self.client = self._manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
         while True:
             try:
-                self._client.get_iopub_msg(timeout=0.2)
+                self.client.get_iopub_msg(timeout=0.2)
             except queue.Empty:
                 return
 

@@ -23,12 +23,12 @@ def load_ipython_extension(shell: Any) -> None:
     magics = KernelServeMagics(shell)
     shell.register_magics(magics)
     shell.input_transformers_post.append(AsyncCells(shell))
-    shell.Completer.custom_matchers.append(MagicCompleter(session, shell))
+    shell.Completer.custom_matchers.append(MagicCompleter(session, shell).complete)
     atexit.register(session.close)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Take everything out again and end what runs in the background."""
+    """Take everything out again and end what runs in the background. The engine goes on, for %reload_ext."""
     magics = shell.magics_manager.registry.pop(_MAGICS, None)
     if magics is None:
         return
@@ -37,13 +37,9 @@ def unload_ipython_extension(shell: Any) -> None:
             shell.magics_manager.magics[kind].pop(name, None)
     if magics in shell.configurables:
         shell.configurables.remove(magics)
-    _drop(shell.input_transformers_post, AsyncCells)
-    _drop(shell.Completer.custom_matchers, MagicCompleter)
+    transformers, matchers = shell.input_transformers_post, shell.Completer.custom_matchers
+    transformers[:] = [entry for entry in transformers if not isinstance(entry, AsyncCells)]
+    matchers[:] = [m for m in matchers if not isinstance(getattr(m, "__self__", m), MagicCompleter)]
     session = NotebookSession.of(shell)
     atexit.unregister(session.close)
     session.close()
-    del shell.kernelserve
-
-
-def _drop(entries: list[Any], kind: type) -> None:
-    entries[:] = [entry for entry in entries if not isinstance(entry, kind)]

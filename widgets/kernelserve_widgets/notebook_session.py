@@ -95,4 +95,3 @@ class NotebookSession:
         for run in self.runs.values():
             run.stop()
         self.flusher.close()
-        self.forget_engine()

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kernelserve.errors import InvalidRequestError
 from kernelserve.outputs import CompletionOutput, PositionLogprobs, RequestMetrics, RequestOutput
 from kernelserve.sampling_params import SamplingParams
 
@@ -128,6 +129,29 @@ class Result:
                 f"{usage.num_cached_tokens:,} of {_count(usage.num_prompt_tokens, 'prompt token')} from the cache"
             )
         return " · ".join(parts)
+
+    def explore(self) -> None:
+        """Show the tokens with their alternatives; a click on one goes on from there in a new cell.
+
+        Needs an answer that was generated with `--logprobs` or `--tokens`.
+        """
+        from kernelserve_widgets.views.token_explorer import TokenExplorer
+
+        if not self.logprobs:
+            raise InvalidRequestError(
+                f"{self.request_id} has no log-probabilities: generate it with --tokens or --logprobs 5"
+            )
+        TokenExplorer(self, self.continuation).show()
+
+    def continuation(self, token_index: int, token_id: int) -> str:
+        """Return the source of a cell that goes on with `token_id` in the place of token `token_index`."""
+        from kernelserve_widgets.magics.continuation import continuation_cell
+        from kernelserve_widgets.notebook_session import NotebookSession
+
+        tokens = [*self.token_ids[:token_index], token_id]
+        tokenizer = NotebookSession.current().llm().get_tokenizer()
+        text = tokenizer.decode(tokens) if tokenizer is not None else ""
+        return continuation_cell(self.request_id, self.line, text, tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain data: what a JSON file of results would hold."""

@@ -7,6 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    context_matcher,
+)
+
 import kernelserve as ks
 from kernelserve_widgets.magics.generate_options import generate_parser
 from kernelserve_widgets.magics.option_parser import OptionParser
@@ -47,23 +54,18 @@ class MagicCompleter:
             word for word in self._candidates(magic, before, token) if word.startswith(token)
         )
 
-    def __call__(self, context: Any) -> Any:
-        from IPython.core.completer import SimpleCompletion
-
+    @context_matcher(identifier="kernelserve")
+    def complete(self, context: CompletionContext) -> SimpleMatcherResult:
+        """Answer IPython's completer."""
         line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
-        token = line.rpartition(" ")[2]
         if context.cursor_line > 0:  # the body of a %%generate is text, not code
             first = context.full_text.partition("\n")[0]
-            inside = _LINE.match(f"{first} ") is not None and first.startswith("%%")
-            return {"completions": [], "suppress": inside}
+            return _answer(
+                [], "", is_ours=first.startswith("%%") and _LINE.match(f"{first} ") is not None
+            )
+        token = line.rpartition(" ")[2]
         words = self.matches(line, token)
-        if words is None:
-            return {"completions": [], "suppress": False}
-        return {
-            "completions": [SimpleCompletion(word, type="option") for word in words],
-            "matched_fragment": token,
-            "suppress": True,
-        }
+        return _answer(words or [], token, is_ours=words is not None)
 
     def _candidates(self, magic: str, before: list[str], token: str) -> Iterable[str]:
         if magic in ("generate", "serve"):
@@ -115,3 +117,8 @@ class MagicCompleter:
             elif entry.is_dir() and not entry.name.startswith("."):
                 found.append(f"{prefix}{entry.name}/")
         return found
+
+
+def _answer(words: list[str], token: str, *, is_ours: bool) -> SimpleMatcherResult:
+    completions = [SimpleCompletion(word, type="option") for word in words]
+    return {"completions": completions, "matched_fragment": token, "suppress": is_ours}
