@@ -14,7 +14,13 @@ import msgspec
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_process import EngineProcess
 from kernelserve.client.lifeline_pipe import LifelinePipe
-from kernelserve.client.registry import EngineDescriptor, config_hash, list_engines, new_run_dir
+from kernelserve.client.registry import (
+    EngineDescriptor,
+    config_hash,
+    list_engines,
+    modified_at,
+    new_run_dir,
+)
 from kernelserve.config import EngineConfig
 from kernelserve.paths import log_dir
 from kernelserve.process_identity import process_start_time
@@ -108,7 +114,7 @@ def _environment() -> dict[str, str]:
 
 def _new_log(engine_id: str) -> Path:
     folder = log_dir()
-    logs = sorted(folder.glob("engine-*.log"), key=_modified)
+    logs = sorted(folder.glob("engine-*.log"), key=modified_at)
     in_use = {descriptor.log_path for descriptor in list_engines()}
     for old in logs[: max(0, len(logs) - _MAX_LOGS + 1)]:
         if str(old.absolute()) not in in_use:
@@ -116,10 +122,3 @@ def _new_log(engine_id: str) -> Path:
     path = folder / f"engine-{engine_id}.log"
     path.touch(mode=0o600)
     return path.absolute()
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0

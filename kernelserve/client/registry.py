@@ -23,6 +23,7 @@ __all__ = [
     "config_hash",
     "find",
     "list_engines",
+    "modified_at",
     "new_run_dir",
     "registry_lock",
 ]
@@ -87,7 +88,7 @@ def config_hash(config: EngineConfig, *, fake_model: bool = False) -> str:
 def list_engines() -> list[EngineDescriptor]:
     """Return the engines that run, oldest first."""
     found = [
-        (directory.stat().st_mtime, descriptor)
+        (modified_at(directory), descriptor)
         for directory in _run_dirs()
         if (descriptor := _read(directory)) is not None and descriptor.is_alive
     ]
@@ -124,6 +125,14 @@ def new_run_dir() -> tuple[str, Path]:
         )
     path.mkdir(mode=0o700)
     return engine_id, path
+
+
+def modified_at(path: Path) -> float:
+    """Return when `path` was changed last, in seconds; 0 if somebody has removed it meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _run_dirs() -> list[Path]:

@@ -1,13 +1,16 @@
-"""How much memory is free on a device, container limits included."""
+"""How much memory is free on a device, limits of the container and of the process included."""
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 
 import torch
 
 __all__ = ["available_bytes", "format_bytes"]
 
+_NO_LIMIT = 1 << 62
 _CGROUP_LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
     (
@@ -22,7 +25,7 @@ def available_bytes(device: torch.device) -> int:
     """Return what can be allocated on `device` now."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return min(_system_available(), _cgroup_available())
+    return min(_system_available(), _cgroup_available(), _address_space_left())
 
 
 def format_bytes(count: float) -> str:
@@ -40,13 +43,11 @@ def _system_available() -> int:
         for line in meminfo.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    import os
-
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cgroup_available() -> int:
-    free = 1 << 62
+    free = _NO_LIMIT
     for limit_file, usage_file, stat_file in _CGROUP_LIMITS:
         try:
             limit = Path(limit_file).read_text().strip()
@@ -59,3 +60,13 @@ def _cgroup_available() -> int:
             reclaimable = int(stat.get("inactive_file", 0)) + int(stat.get("active_file", 0))
             free = min(free, max(0, int(limit) - usage + reclaimable))
     return free
+
+
+def _address_space_left() -> int:
+    """What `ulimit -v`, as some clusters set it, leaves to this process."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    statm = Path("/proc/self/statm")
+    if limit == resource.RLIM_INFINITY or not statm.exists():
+        return _NO_LIMIT
+    used = int(statm.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return max(0, limit - used)

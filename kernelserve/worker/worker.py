@@ -18,6 +18,7 @@ from kernelserve.core.scheduler_output import (
     SchedulerOutput,
 )
 from kernelserve.errors import InvalidConfigError, KVCacheMemoryError
+from kernelserve.model.device_memory import format_bytes
 from kernelserve.model.loader import load_model
 from kernelserve.sampling_params import SamplingParams
 from kernelserve.worker.kv_cache_size import KVCacheSize, plan_kv_cache
@@ -46,7 +47,7 @@ class Worker:
         progress("allocate KV cache", None)
         with self._phase("allocate KV cache"):
             size = self._plan_kv_cache(bytes_per_block)
-            with _out_of_memory(f"{size.num_blocks * bytes_per_block} bytes of KV cache"):
+            with _out_of_memory(f"{format_bytes(size.num_blocks * bytes_per_block)} of KV cache"):
                 self._model.allocate(
                     backend, num_blocks=size.num_blocks, block_size=config.block_size
                 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 
 import pytest
 
 import kernelserve as ks
-from kernelserve.client.registry import list_engines
+from kernelserve.client.registry import EngineDescriptor, list_engines
 from kernelserve.config import DEFAULT_MODEL
 from kernelserve.errors import EngineStartError, KVCacheMemoryError, WeightsMemoryError
 from kernelserve.process_identity import is_process_alive
@@ -76,3 +77,18 @@ def test_other_failures_blame_nobody(parent):
     error = refused("fake:fail=error", fake_model=True)
     assert error.hint == ""
     assert "Another engine" not in str(error)
+
+
+def test_an_engine_that_ends_while_the_list_is_made_disturbs_nobody(
+    parent, runtime_folder, monkeypatch
+):
+    parent("idle", "fake").stdout.readline()
+    [engine] = list_engines()
+
+    def vanish(descriptor: EngineDescriptor) -> bool:
+        shutil.rmtree(descriptor.run_dir)
+        return True
+
+    monkeypatch.setattr(EngineDescriptor, "is_alive", property(vanish))
+    assert list_engines() == [engine]
+    assert list_engines() == []
