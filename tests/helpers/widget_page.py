@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 
 from kernelserve_widgets.views.static_files import script, style
-from tests.helpers.chromium import CHROMIUM_FLAGS, HOW_TO_INSTALL, find_chromium
+from tests.helpers.chromium import CHROMIUM_FLAGS, require_chromium
 
 __all__ = ["WidgetPage", "open_widget_page"]
 
@@ -107,12 +106,10 @@ class WidgetPage:
 
 @contextmanager
 def open_widget_page(width: int = 900, height: int = 700) -> Iterator[WidgetPage]:
-    """Yield a page. Skips the test without a Chromium."""
+    """Yield a page. Without a Chromium the test is skipped, but fails in CI."""
     from playwright.sync_api import sync_playwright
 
-    path = find_chromium()
-    if path is None:
-        pytest.skip(HOW_TO_INSTALL)
+    path = require_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
         try:

@@ -54,7 +54,7 @@ class Rendered(HTMLParser):
 
 def with_markdown_it(markdown: str) -> Rendered:
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    parser.validateLink = lambda _: True  # type: ignore[method-assign] # the parser must not save us
+    parser.validateLink = lambda url: bool(url) or True  # type: ignore[method-assign] # it must not save us
     return Rendered(parser.render(markdown))
 
 

@@ -15,10 +15,12 @@ const CHUNK = 4000; // characters in one block of a pane: a browser lays out onl
 const SLOW_STOP_MS = 4000;
 
 function createStore(model) {
-  const count = model.get("answers");
+  const state = model.get("state") || { answers: 1, s: 0, full: [[]], end: "not connected" }; // a closed widget's
   const store = {
+    hint: state.hint, // says why a click may not reach the kernel
+    tokens: state.tokens,
     seq: 0,
-    answers: Array.from({ length: count }, () => []), // pieces: strings or tokens
+    answers: Array.from({ length: state.answers }, () => []), // pieces: strings or tokens
     counters: "",
     end: null,
     stopping: false,
@@ -82,12 +84,11 @@ function createStore(model) {
     model.send({ kind: "stop" });
   };
 
-  const state = model.get("state") || {};
   if (state.full) store.receive(state);
   store.heard = false;
   // A model made in this page hears everything from the start. One that was restored, or whose cell may block the
   // kernel, asks: to get what it missed, or to learn whether the kernel listens.
-  if (store.end === null && (!state.fresh || model.get("stop_hint"))) ask();
+  if (store.end === null && (!state.fresh || store.hint)) ask();
   return store;
 }
 
@@ -151,19 +152,19 @@ function createPane(index, count, asTokens, facts) {
   };
 }
 
-function createView(store, el, hint, asTokens) {
+function createView(store, el) {
   const root = make("div", "ks-stream");
   const bar = make("div", "ks-status");
   const button = make("button", "ks-stop", "Stop");
   const counters = make("span", "ks-counters");
   const facts = new WeakMap();
-  const panes = store.answers.map((_, index) => createPane(index, store.answers.length, asTokens, facts));
+  const panes = store.answers.map((_, index) => createPane(index, store.answers.length, store.tokens, facts));
   const grid = make("div", panes.length > 1 ? "ks-grid ks-several" : "ks-grid");
   button.type = "button";
   grid.append(...panes.map((pane) => pane.node));
   bar.append(button, counters);
   root.append(grid, bar);
-  const popover = asTokens ? tokenPopover(root, facts) : null;
+  const popover = store.tokens ? tokenPopover(root, facts) : null;
   button.addEventListener("click", () => {
     if (!store.stopping) store.stop();
   });
@@ -181,12 +182,12 @@ function createView(store, el, hint, asTokens) {
     },
     status() {
       const ended = store.end !== null;
-      const deaf = Boolean(hint) && !store.heard;
+      const deaf = Boolean(store.hint) && !store.heard;
       button.hidden = ended;
       button.disabled = deaf;
       button.setAttribute("aria-disabled", String(deaf || store.stopping));
       const stopping = late ? "stopping\u2026 or press \u25a0 (Interrupt)" : "stopping\u2026";
-      setText(button, deaf ? hint : store.stopping ? stopping : "Stop");
+      setText(button, deaf ? store.hint : store.stopping ? stopping : "Stop");
       setText(counters, ended ? store.end : store.counters);
       if (store.stopping && !ended && !slow) {
         slow = setTimeout(() => {
@@ -215,8 +216,8 @@ export default () => {
       model.on("msg:custom", store.receive);
       return () => model.off("msg:custom", store.receive);
     },
-    render({ model, el }) {
-      const view = createView(store, el, model.get("stop_hint"), model.get("show_tokens"));
+    render({ el }) {
+      const view = createView(store, el);
       return () => view.remove();
     },
   };

@@ -22,19 +22,24 @@ class AnswerWidget(QuietWidget):
             d  d  |  d            a snapshot repeats what was sent up to its number, so views can join at any time:
                   s=2, full       another page, a reloaded one, one that missed a message
 
-    The text is no trait, so it is neither sent again nor saved. `state` reads as a snapshot when a page asks for it.
+    The text is no trait, so it is neither sent again nor saved. `state`, the only trait, holds the options of the view;
+    when a page asks for it, it reads as a snapshot too.
     """
 
-    answers = traitlets.Int(1).tag(sync=True)
-    stop_hint = traitlets.Unicode().tag(sync=True)
-    show_tokens = traitlets.Bool().tag(sync=True)
     state = traitlets.Any(None, allow_none=True).tag(
-        sync=True, to_json=lambda _, widget: widget.snapshot()
+        sync=True, to_json=lambda _, widget: widget.current_state()
     )
 
     def __init__(
-        self, stop: Callable[[], None], everything: Callable[[], list[Payload]], **traits: Any
+        self,
+        stop: Callable[[], None],
+        everything: Callable[[], list[Payload]],
+        *,
+        answers: int,
+        stop_hint: str,
+        show_tokens: bool,
     ) -> None:
+        self._options = {"answers": answers, "hint": stop_hint, "tokens": show_tokens}
         self._stop = stop
         self._everything = everything
         self._seq = 0
@@ -42,7 +47,7 @@ class AnswerWidget(QuietWidget):
         """As sent last."""
         self._end: str | None = None
         self._fresh = True
-        super().__init__("stream", **traits)
+        super().__init__("stream")
         self._fresh = False
 
     def add(self, pieces: list[tuple[int, Payload]], counters: str | None) -> None:
@@ -75,13 +80,16 @@ class AnswerWidget(QuietWidget):
             self._everything = lambda: whole
             self._stop = _do_nothing
 
-    def snapshot(self) -> dict[str, Any] | None:
-        """Return the message that says everything so far."""
+    def current_state(self) -> dict[str, Any] | None:
+        """Return what a page needs that hears of this widget now; None once it is closed."""
         with self.lock:
             if self.closed:
                 return None
-            if self._fresh:
-                return {"fresh": True}
+            return self._options | ({"fresh": True} if self._fresh else self.snapshot())
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the message that says everything so far."""
+        with self.lock:
             message = {"s": self._seq, "full": self._everything(), "c": self.counters}
             return message if self._end is None else message | {"end": self._end}
 
@@ -93,8 +101,7 @@ class AnswerWidget(QuietWidget):
                 self.tell({"stopping": True})
             case "sync":
                 with self.lock:
-                    if (snapshot := self.snapshot()) is not None:
-                        self.tell(snapshot)
+                    self.tell(self.snapshot())
 
     def _numbered(self) -> dict[str, Any]:
         self._seq += 1

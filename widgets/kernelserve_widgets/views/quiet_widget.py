@@ -61,8 +61,8 @@ class QuietWidget(anywidget.AnyWidget):
         with self.lock:
             if self.closed:
                 return
-            self.place.run(self._empty)
             self.closed = True
+            self.place.run(self._empty)
             self.place.run(self.close)
 
     def _take_answers_anywhere(self) -> None:
@@ -74,6 +74,7 @@ class QuietWidget(anywidget.AnyWidget):
     def _empty(self) -> None:
         with self.hold_sync():
             self._esm, self._css = NOTHING, ""
+        self.send_state([name for name in self.keys if not name.startswith("_")])
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:  # noqa: ARG002
         if isinstance(content, dict):
