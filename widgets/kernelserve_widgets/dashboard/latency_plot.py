@@ -16,6 +16,8 @@ from kernelserve_widgets.dashboard.units import duration
 __all__ = ["LatencyPlot"]
 
 _START = (1e-3, 1.0)
+_CLEARANCE = 0.85
+"""A value this close above a decade gets the one below too, so that its line is not on the edge."""
 
 
 class LatencyPlot(PlotPanel):
@@ -76,8 +78,8 @@ def _decades(values: list[float], limits: tuple[float, float]) -> tuple[float, f
     """Return whole decades around the values: at least two of them, and the old ones where they still do."""
     if not values:
         return limits
-    low = math.floor(math.log10(min(values)) + 1e-9)
-    high = math.ceil(math.log10(max(values)) - 1e-9)
+    low = math.floor(math.log10(min(values) * _CLEARANCE))
+    high = math.ceil(math.log10(max(values)))
     old_low, old_high = (round(math.log10(limit)) for limit in limits)
     if old_low <= low and high <= old_high and (old_high - old_low) - (high - low) <= 2:
         return limits

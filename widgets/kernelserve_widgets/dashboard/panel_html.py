@@ -53,10 +53,9 @@ def _row(row: RequestRow, theme: Theme) -> str:
             f"{escape(row.text)}</div>"
         )
     colour = "#{:02x}{:02x}{:02x}".format(*row.colour)
-    ended = row.state in ("finished", "aborted")
     return (
         f'<div style="display:flex;gap:10px;align-items:center;font-size:12px;line-height:{_ROW_HEIGHT}px;'
-        f'white-space:nowrap;overflow:hidden{";opacity:.55" if ended else ""}">'
+        f'white-space:nowrap;overflow:hidden{";opacity:.55" if row.has_ended else ""}">'
         f'<span style="width:10px;height:10px;border-radius:3px;background:{colour};flex:none"></span>'
         f'<span style="width:84px;flex:none;font-weight:600;overflow:hidden;text-overflow:ellipsis">'
         f"{escape(row.label)}</span>"

@@ -31,6 +31,11 @@ class RequestRow:
     computed: float = 0.0
     """Share of its known tokens that are computed, the cached ones included."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.state in ("finished", "aborted")
+
     @classmethod
     def of(cls, life: RequestLife, names: RequestNames) -> RequestRow:
         """Describe a request as it is now."""

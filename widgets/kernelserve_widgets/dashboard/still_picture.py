@@ -79,7 +79,9 @@ class StillPicture:
             self._text(_MARGIN, middle, row.text, theme.muted)
             return
         colour = "#{:02x}{:02x}{:02x}".format(*row.colour)
-        ink = theme.muted if row.state in ("finished", "aborted") else theme.text
+        ink = theme.text
+        if row.has_ended:
+            ink, colour = theme.muted, _mix(colour, theme.background)
         self._rectangle(_MARGIN, middle - 5, _MARGIN + 10, middle + 5, colour, radius=3)
         self._text(_MARGIN + 20, middle, row.label, ink, bold=True, width=84)
         self._text(_MARGIN + 114, middle, row.state, theme.muted)
