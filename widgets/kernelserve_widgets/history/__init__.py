@@ -3,7 +3,7 @@
 from kernelserve_widgets.history.request_life import RequestLife, RequestState, Span, SpanKind
 from kernelserve_widgets.history.request_names import RequestNames
 from kernelserve_widgets.history.step_history import StepHistory, step_end
-from kernelserve_widgets.history.step_words import describe_step, reason_in_words
+from kernelserve_widgets.history.step_words import count_of, describe_step, reason_in_words
 
 __all__ = [
     "RequestLife",
@@ -12,6 +12,7 @@ __all__ = [
     "Span",
     "SpanKind",
     "StepHistory",
+    "count_of",
     "describe_step",
     "reason_in_words",
     "step_end",
