@@ -23,6 +23,15 @@ import msgspec
 
 from kernelserve.config import EngineConfig, Lifetime
 from kernelserve.sampling_params import SamplingParams
+from kernelserve.step_record import (
+    KVCacheMap,
+    Positional,
+    PrefixCacheStats,
+    QueuedRequest,
+    Refusal,
+    SchedulerStats,
+    StepRecord,
+)
 from kernelserve.wire import WireArray
 
 __all__ = [
@@ -87,18 +96,14 @@ class EngineCoreEventType(IntEnum):
     PREEMPTED = 3
 
 
-class _Positional(msgspec.Struct, array_like=True, gc=False):
-    """Base of the wire structs: an array of fields in order."""
-
-
-class EngineCoreEvent(_Positional):
+class EngineCoreEvent(Positional):
     """`timestamp` is the engine's monotonic clock in seconds; comparable only with others of the same engine."""
 
     type: EngineCoreEventType
     timestamp: float
 
 
-class EngineCoreRequest(_Positional):
+class EngineCoreRequest(Positional):
     """One request as the engine needs it. Raises nothing: the InputProcessor has checked everything."""
 
     request_id: str
@@ -116,7 +121,7 @@ class EngineCoreRequest(_Positional):
     """The caller's own id."""
 
 
-class LogprobsLists(_Positional):
+class LogprobsLists(Positional):
     """Log-probabilities of n positions. Column 0 is the sampled (or prompt) token, then the top-k, best first.
 
     token_ids: int32 [n, k + 1]; logprobs: float32 [n, k + 1]; ranks: int32 [n], 1 = most probable.
@@ -127,14 +132,14 @@ class LogprobsLists(_Positional):
     ranks: WireArray
 
 
-class PrefillStats(_Positional):
+class PrefillStats(Positional):
     """Sent once, with the first output of a request."""
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
 
 
-class EngineCoreOutput(_Positional):
+class EngineCoreOutput(Positional):
     """What one step brought to one request: tokens, or its end, or both."""
 
     request_id: str
@@ -145,7 +150,7 @@ class EngineCoreOutput(_Positional):
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The stop token id, or the message of an error."""
-    events: list[EngineCoreEvent] = []
+    events: list[EngineCoreEvent] = msgspec.field(default_factory=list)
     prefill_stats: PrefillStats | None = None
 
     @property
@@ -154,131 +159,20 @@ class EngineCoreOutput(_Positional):
         return self.finish_reason is not None
 
 
-class UtilityRequest(_Positional):
+class UtilityRequest(Positional):
     """Calls a named method of the engine: see `EngineCore` for the list. Arguments are plain msgpack values."""
 
     call_id: int
     method: str
-    args: list[Any] = []
+    args: list[Any] = msgspec.field(default_factory=list)
 
 
-class UtilityOutput(_Positional):
+class UtilityOutput(Positional):
     """The answer to a UtilityRequest; `failure` is the text of the exception if it failed."""
 
     call_id: int
     result: Any = None
     failure: str | None = None
-
-
-class PrefixCacheStats(_Positional):
-    """Counts since the engine started. Look-ups of preempted requests are counted apart: thrash is not a hit."""
-
-    requests: int = 0
-    queries: int = 0
-    """Tokens looked up."""
-    hits: int = 0
-    """Tokens found."""
-    preempted_requests: int = 0
-    preempted_queries: int = 0
-    preempted_hits: int = 0
-
-    @property
-    def hit_rate(self) -> float:
-        """Share of looked-up tokens that were found, 0 when nothing was looked up."""
-        return self.hits / self.queries if self.queries else 0.0
-
-
-class SchedulerStats(_Positional):
-    """The state of the scheduler after a step, or at rest. Block counts add up to `num_total_blocks`."""
-
-    num_running_reqs: int = 0
-    num_waiting_reqs: int = 0
-    num_total_blocks: int = 0
-    num_used_blocks: int = 0
-    """Referenced by a request."""
-    num_cached_blocks: int = 0
-    """Free, but still hold a prefix that can be hit."""
-    num_free_blocks: int = 0
-    """Free and empty."""
-    kv_cache_usage: float = 0.0
-    """Used blocks / total blocks."""
-    num_preemptions: int = 0
-    num_steps: int = 0
-    prefix_cache_stats: PrefixCacheStats = msgspec.field(default_factory=PrefixCacheStats)
-
-
-class Refusal(_Positional):
-    """A request that wanted tokens in a step and got none, and why.
-
-    `reason`: `blocks` (needed > available blocks), `budget` (no tokens left), `max_num_seqs` (all seats taken),
-    `preempted_step` (something was preempted in this step, so nobody new was admitted).
-    Only the first waiting request that was refused is recorded: the ones behind it wait for it.
-    """
-
-    request_id: str
-    reason: str
-    needed: int = 0
-    available: int = 0
-
-
-class QueuedRequest(_Positional):
-    """A request that has joined the waiting queue."""
-
-    request_id: str
-    timestamp: float
-    """The engine's monotonic clock when the request had arrived."""
-    num_prompt_tokens: int
-
-
-class StepRecord(_Positional):
-    """What the scheduler decided in one step and how long the parts of the step took (seconds).
-
-    A request gets a token in a step when its computed tokens reach its known ones (prompt and generated).
-    """
-
-    step: int
-    timestamp: float
-    """The engine's monotonic clock when the step began."""
-    token_budget: int
-    num_scheduled_tokens: dict[str, int]
-    """Request id -> tokens granted, in the order of the decision."""
-    num_prefill_tokens: int
-    num_decode_tokens: int
-    new_req_ids: list[str]
-    resumed_req_ids: list[str]
-    preempted_req_ids: list[str]
-    finished_req_ids: list[str]
-    """Ended in the update of this step."""
-    refusals: list[Refusal]
-    num_running_reqs: int
-    num_waiting_reqs: int
-    num_used_blocks: int
-    num_cached_blocks: int
-    num_free_blocks: int
-    schedule_time: float = 0.0
-    execute_time: float = 0.0
-    sample_time: float = 0.0
-    update_time: float = 0.0
-    queued: list[QueuedRequest] = []
-    """Joined the queue since the record before. One that came and went between two records is in none."""
-    num_cached_tokens: dict[str, int] = {}
-    """Request admitted in this step, new or resumed -> tokens that it found in the prefix cache, 0 included."""
-    aborted_req_ids: list[str] = []
-    """Ended outside of a step's update (abort, error) since the record before."""
-
-
-class KVCacheMap(_Positional):
-    """Who holds which block of the KV cache. Entry i of `states` is about block id i + 1: the null block is left out.
-
-    A state is one byte: 0 free and empty, 1 free but cached (it can be hit), 2 used by one request, 3 by several.
-    """
-
-    num_blocks: int
-    states: bytes
-    req_ids: list[str]
-    """The requests that hold blocks."""
-    block_tables: list[list[int]]
-    """Block ids of each of them, in the order of its tokens."""
 
 
 class LaunchSpec(msgspec.Struct, kw_only=True):

@@ -19,6 +19,7 @@ from nbclient.exceptions import CellExecutionError
 __all__ = ["NotebookRunner", "output_text"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_TAG = re.compile(r"<style.*?</style>|<[^>]*>", re.DOTALL)
 _SOURCE_LINES = 4
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -29,22 +30,27 @@ class NotebookRunner(NotebookClient):  # type: ignore[misc]
     def __init__(self, path: Path, *, stream: TextIO, timeout: float = 300.0) -> None:
         self._stream = stream
         self._at_line_start = True
+        self._changing: list[Any] = []
         super().__init__(
             nbformat.read(path, as_version=4),
             timeout=timeout,
             kernel_name="python3",
             resources={"metadata": {"path": str(path.parent)}},
             on_cell_start=self._show_cell,
-            on_cell_executed=self._show_widgets,
+            on_cell_executed=self._show_changed,
             # Its warning about unencrypted TCP is of no use to the reader of a demo.
             extra_arguments=["--log-level=ERROR"],
         )
 
     def output(self, outs: list[Any], msg: Any, display_id: str | None, cell_index: int) -> Any:
-        """Keep the output as NotebookClient does, and show it."""
+        """Keep the output as NotebookClient does, and show it; what may still change is shown when the cell has ended."""
         shown = super().output(outs, msg, display_id, cell_index)
-        if shown is not None and _WIDGET not in shown.get("data", {}):
-            self._write(output_text(shown))
+        if shown is not None:
+            # What comes after an output that may still change waits with it.
+            if self._changing or display_id is not None or _WIDGET in shown.get("data", {}):
+                self._changing.append(shown)
+            else:
+                self._write(output_text(shown))
         return shown
 
     def widget_text(self, output: Any) -> str:
@@ -66,12 +72,15 @@ class NotebookRunner(NotebookClient):  # type: ignore[misc]
         self._start_line()
         self._write("\n" + "".join(f">>> {line}\n" for line in shown))
 
-    def _show_widgets(self, cell: Any, **_: Any) -> None:
-        """Show widgets when the cell has ended, as they then are."""
-        for output in cell.outputs:
+    def _show_changed(self, **_: Any) -> None:
+        """Show widgets and displays when the cell has ended, as they then are."""
+        for output in self._changing:
+            self._start_line()
             if _WIDGET in output.get("data", {}):
-                self._start_line()
                 self._write(self.widget_text(output) + "\n")
+            else:
+                self._write(output_text(output))
+        self._changing.clear()
 
     def _show_heading(self, markdown: str) -> None:
         first = markdown.partition("\n")[0]
@@ -96,7 +105,12 @@ def output_text(output: Any) -> str:
         return str(output.text)
     if output.output_type == "error":
         return _ANSI.sub("", "\n".join(output.traceback)) + "\n"
-    return str(output.data.get("text/plain", "")) + "\n"
+    kinds = ("text/plain", "text/markdown", "application/json", "text/html", "image/png")
+    found = next((kind for kind in kinds if kind in output.data), None)
+    if found == "image/png":
+        return "[picture]\n"
+    text = str(output.data.get(found, ""))
+    return (html.unescape(_TAG.sub("", text)) if found == "text/html" else text) + "\n"
 
 
 def main() -> int:

@@ -183,7 +183,7 @@ def test_b6_errors_are_one_line_and_fail_the_cell(notebook: FrontEnd) -> None:
     assert value(notebook, "a.text") in dying.text
     again = notebook.run("%%generate --max-tokens 3\nHello")
     assert "EngineDeadError" in (again.error or "")
-    assert "was killed" in again.traceback or "signal" in again.traceback
+    assert "SIGKILL" in again.traceback
 
 
 def test_b8_c19_the_text_is_shown_as_it_is(notebook: FrontEnd) -> None:
@@ -233,7 +233,7 @@ def test_c2_every_character_of_an_awaiting_cell_arrives(notebook: FrontEnd) -> N
 def test_c9_the_button_works_or_says_what_to_press(notebook: FrontEnd, ipykernel: str) -> None:
     cell = notebook.submit("%%generate -o a --max-tokens 5000\nHello")
     widget = wait_until_streaming(notebook, cell)
-    hint = notebook.comms[widget]["stop_hint"]
+    hint = notebook.comms[widget]["state"]["hint"]
     began = time.monotonic()
     if ipykernel == "ipykernel7":
         assert hint == ""
