@@ -63,7 +63,7 @@ function createStore(model) {
       store.heard = store.heard || message.end === undefined;
       if (message.s > store.seq) replace(message);
       if (message.s >= store.seq && message.end !== undefined) store.end = message.end;
-    } else if (message.s > store.seq) {
+    } else {
       waiting.push(message);
     }
     waiting = waiting.filter((later) => later.s > store.seq).sort((one, two) => one.s - two.s);
