@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import nbformat
 import pytest
@@ -14,7 +15,7 @@ from tests.helpers.answers import made_result, position, token_delta
 HOSTILE = "<img src=x onerror=alert(1)> <script>alert(1)</script> [a](javascript:alert(1)) <b"
 
 
-def notebook_of(data: dict, metadata: dict) -> nbformat.NotebookNode:
+def notebook_of(data: dict[str, Any], metadata: dict[str, Any]) -> nbformat.NotebookNode:
     cell = nbformat.v4.new_code_cell("%%generate\nx")
     cell.outputs = [nbformat.v4.new_output("display_data", data, metadata=metadata)]
     notebook = nbformat.v4.new_notebook(cells=[cell])

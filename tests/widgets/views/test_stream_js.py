@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -58,7 +59,7 @@ class Line:
         self.num_gone = 0
         self.load(self.comm.messages[0][1]["state"]["state"])
 
-    def load(self, state: dict) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """Make the model and a view of it, as a page does that opens or reloads."""
         self.model = self.page.open("stream", {"state": state})
         self.num_views = 0
