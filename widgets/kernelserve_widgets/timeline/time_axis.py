@@ -11,8 +11,8 @@ from kernelserve_widgets.history import step_end
 
 __all__ = ["Pause", "TimeAxis"]
 
-_LONG = 0.04
-"""A pause is cut if it is longer than this share of all the time in which steps ran."""
+_LONG, _LONG_STEPS = 0.04, 2
+"""A pause is cut if it is longer than this share of all the time in which steps ran, and than two steps on average."""
 _SHORT = 0.02
 """Share that it takes on the axis then."""
 
@@ -38,7 +38,8 @@ class TimeAxis:
 
     def __init__(self, records: Sequence[StepRecord], begin: float) -> None:
         busy = sum(step_end(record) - record.timestamp for record in records)
-        limit, width = _LONG * busy, _SHORT * busy
+        limit = busy * max(_LONG, _LONG_STEPS / max(1, len(records)))
+        width = _SHORT * busy
         self.pauses: list[Pause] = []
         self._times = [begin]
         self._xs = [0.0]

@@ -75,6 +75,7 @@ class TimelineView:
             self._is_closed = True
         self._flusher.remove(self)
         self._flusher.flush_now(self)  # waits for a drawing that is under way
+        self._controls.run(setattr, self.words, "value", "")  # nbclient saves the last state it saw
         self._controls.run(close_tree, self.widget)
         data, _ = self._timeline.static_bundle(self.step)
         self._picture.replace(data)
