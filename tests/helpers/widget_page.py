@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-
 from kernelserve_widgets.views.static_files import script, style
 from tests.helpers.chromium import CHROMIUM_FLAGS, require_chromium
 
@@ -74,9 +73,13 @@ class WidgetPage:
 
     def open(self, name: str, traits: dict[str, Any], manager: str = "") -> int:
         """Make a model that runs static/<name>.js; returns its number."""
+        return self.open_source(script(name), traits, manager)
+
+    def open_source(self, source: str, traits: dict[str, Any], manager: str = "") -> int:
+        """Make a model that runs this script; returns its number."""
         number: int = self.page.evaluate(
             "([source, traits, manager]) => openModel(source, traits, manager)",
-            [script(name), traits, manager],
+            [source, traits, manager],
         )
         return number
 

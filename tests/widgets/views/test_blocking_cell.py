@@ -1,4 +1,4 @@
-"""The Stop button of a cell that blocks the kernel, with a front end that has a subshell for widgets, as JupyterLab has."""
+"""The Stop button of a cell that blocks the kernel, in a front end with a subshell for widgets, as JupyterLab is."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelserve_widgets.views.static_files import ended_script
 from kernelserve_widgets.views.widget_view import WidgetView
 from tests.helpers.answers import delta, made_result, position, token_delta
 from tests.helpers.recording_comm import CommLog, record_comms
@@ -236,6 +237,21 @@ def test_a_closed_widget_says_that_it_is_not_connected(page) -> None:
     page.add_view(model)
     assert page.page.locator(".ks-counters").text_content() == "not connected"
     assert not page.page.locator(".ks-stop").is_visible()
+
+
+def test_c10_a_page_that_was_reloaded_while_it_ran_shows_the_end(page) -> None:
+    model = page.open_source(ended_script(), {"state": RUNNING})
+    page.add_view(model)
+    shown = page.page.locator("pre")
+    assert shown.text_content() == "not connected"
+    assert page.sent(model) == [{"kind": "sync"}]
+    page.emit(model, {"s": 3, "full": [HOSTILE[0]], "c": "", "end": "9 tokens"})
+    assert shown.text_content() == f"{HOSTILE[0]}\n[9 tokens]"
+    page.emit(
+        model, {"s": 3, "full": [[["a", 1, []], ["b", 1, []]], "c"], "c": "", "end": "9 tokens"}
+    )
+    assert shown.text_content() == "[0]\nab\n\n[1]\nc\n[9 tokens]"
+    assert page.page.evaluate("alerts") == []
 
 
 def test_c6_a_long_text_stays_in_its_box_and_follows_the_end_unless_scrolled_away(page) -> None:

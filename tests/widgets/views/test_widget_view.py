@@ -183,7 +183,7 @@ def test_c3_a_long_stream_costs_what_it_is_long(comms, displays, stopped_clock) 
     sizes = comms.comms[0].sizes
     assert sum(sizes) <= 3 * len(run.result.text)
     assert sum(sizes[790:800]) <= 2 * sum(sizes[5:15])
-    assert len(sizes) == 801
+    assert len(sizes) == 802  # the end, and then a smaller script
     saved = json.dumps(comms.saved_state())
     assert run.result.text[:40] not in saved
 
@@ -219,7 +219,10 @@ def test_c8_a_hundred_runs_add_little_to_a_saved_notebook(comms, displays) -> No
         run.feed(delta("some text " * 500))
         run.end()
         sizes.append(len(json.dumps(comms.saved_state())))
-    assert sizes[-1] - sizes[4] < 50_000
+    assert (
+        sizes[-1] - sizes[0] < 40_000
+    )  # nbclient forgets none of them; JupyterLab keeps only the open ones
+    assert comms.num_open * len(json.dumps(comms.comms[-1].messages[-1][1])) < 10_000
     assert "some text" not in json.dumps(comms.saved_state())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import traitlets
 
 from kernelserve_widgets.views.quiet_widget import QuietWidget
+from kernelserve_widgets.views.static_files import ended_script
 
 __all__ = ["AnswerWidget", "Payload"]
 
@@ -75,10 +76,11 @@ class AnswerWidget(QuietWidget):
             self.tell(message | {"end": summary})
 
     def keep(self, whole: list[Payload]) -> None:
-        """Answer later questions with this, and let go of everything that ran."""
+        """Answer later questions with this, and let go of everything that ran, and of the script that streams."""
         with self.lock:
             self._everything = lambda: whole
             self._stop = _do_nothing
+            self.become(ended_script())
 
     def current_state(self) -> dict[str, Any] | None:
         """Return what a page needs that hears of this widget now; None once it is closed."""

@@ -56,25 +56,30 @@ class QuietWidget(anywidget.AnyWidget):
     def handle(self, message: dict[str, Any]) -> None:
         """Answer a message of a view, in whatever thread it arrives. Must return at once."""
 
+    def become(self, script: str) -> None:
+        """Run another script from now on: one that is small in a saved notebook."""
+        with self.lock, self.hold_sync():
+            self._esm, self._css = script, ""
+
     def discard(self) -> None:
-        """Close the comm. What nbclient has recorded of it shrinks to a few names."""
+        """Close the comm. What nbclient has recorded of it shrinks to a few names.
+
+        This is sent in the context of the caller, the cell that runs now: nbclient hears no other cell.
+        """
         with self.lock:
             if self.closed:
                 return
             self.closed = True
-            self.place.run(self._empty)
-            self.place.run(self.close)
+            with self.hold_sync():
+                self._esm, self._css, self._anywidget_id = NOTHING, "", ""
+            self.send_state([name for name in self.keys if not name.startswith("_")])
+            self.close()
 
     def _take_answers_anywhere(self) -> None:
         """ipykernel 7.4 routes what a view sends to the shell that sent last: to the main one, which a blocking cell
         keeps busy. Without that note it goes where the front end wants it: JupyterLab's own subshell for comms.
         """
         self.comm.__dict__.pop("_reply_subshell_id", None)
-
-    def _empty(self) -> None:
-        with self.hold_sync():
-            self._esm, self._css = NOTHING, ""
-        self.send_state([name for name in self.keys if not name.startswith("_")])
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:  # noqa: ARG002
         if isinstance(content, dict):

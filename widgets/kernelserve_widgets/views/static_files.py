@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["NOTHING", "script", "style"]
+__all__ = ["NOTHING", "ended_script", "script", "style"]
 
 NOTHING = "export default {}"
 """A script that shows nothing: what a closed widget leaves in a saved notebook."""
@@ -15,6 +15,12 @@ NOTHING = "export default {}"
 def script(name: str) -> str:
     """Return the ES module `static/<name>.js`. What the token views share is put before it, so it imports nothing."""
     return f"{_read('token_view.js')}\n{_read(f'{name}.js')}"
+
+
+@cache
+def ended_script() -> str:
+    """Return the small ES module of an answer that has ended; it asks the kernel for the text."""
+    return _read("ended.js")
 
 
 @cache

@@ -74,9 +74,7 @@ class WidgetView:
         """Send what is new."""
         if (widget := self._widget) is None:
             return
-        with (
-            widget.lock
-        ):  # a snapshot in another thread must see numbers and lengths that belong together
+        with widget.lock:  # numbers and lengths must belong together when another thread asks
             pieces: list[tuple[int, Payload]] = []
             for output in delta.outputs:
                 if piece := self._piece(output):
@@ -112,8 +110,8 @@ class WidgetView:
                 f"{result.summary()} {note}" if note else result.summary(),
                 None if all_sent else whole,
             )
-            widget.keep(whole)
         widget.place.replace(data, metadata)
+        widget.keep(whole)
         finished_widgets().put(widget.discard)
         self._widget = None
 
