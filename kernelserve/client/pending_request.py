@@ -70,7 +70,8 @@ class PendingRequest:
 
     def abort(self) -> None:
         """End it; a last output with the reason `abort` follows. Does nothing to one that has ended."""
-        self._session.abort([self._processed.internal_id])
+        if not self.done.done():
+            self._session.abort([self._processed.internal_id])
 
     def put(self, output: RequestOutput) -> None:
         """Called by the client thread with each output."""
