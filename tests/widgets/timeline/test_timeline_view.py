@@ -110,10 +110,11 @@ def test_buttons_step_through(view, flusher, timeline) -> None:
     assert view.step == last
 
 
-def test_zooming_draws_the_steps_around(timeline, flusher, comms, displays, monkeypatch) -> None:
+def test_zooming_draws_the_steps_around(timeline, flusher, comms, displays) -> None:
     view = TimelineView(timeline, flusher)
     view.show()
-    monkeypatch.setattr(view.zoom, "options", [("all steps", None), ("4 steps", 4)])
+    assert view.zoom.label == "all steps"
+    view.zoom.options = [("all steps", 0), ("4 steps", 4)]
     view.slider.value = 8
     view.zoom.value = 4
     rest(view, flusher)

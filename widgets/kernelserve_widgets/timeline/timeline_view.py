@@ -22,7 +22,9 @@ __all__ = ["TimelineView"]
 
 _MIN_INTERVAL_S = 0.1
 _SHARE_OF_CORE = 0.25
-_ZOOMS = {"all steps": None, "1,000 steps": 1000, "200 steps": 200, "50 steps": 50}
+_ALL = 0
+_ZOOMS = {"all steps": _ALL, "1,000 steps": 1000, "200 steps": 200, "50 steps": 50}
+"""Label -> steps in the picture; None would be shown as no choice at all."""
 
 
 class TimelineView:
@@ -37,13 +39,13 @@ class TimelineView:
         self._timeline = timeline
         self._flusher = flusher
         self._lock = threading.Lock()
-        self._wanted: tuple[int, int | None] | None = None
+        self._wanted: tuple[int, int] | None = None
         self._is_closed = False
         self._picture = CellDisplay()
         self._controls = CellDisplay()
         self.step = timeline.steps[-1]
         """The step that is shown."""
-        self._num_steps: int | None = None
+        self._num_steps = _ALL
         self._figure = timeline.draw(self.step, None, caption=False)
         self._make_widgets()
 
@@ -122,11 +124,11 @@ class TimelineView:
                 self._wanted = (self.slider.value, self.zoom.value)
                 self._flusher.add(self)
 
-    def _draw(self, step: int, num_steps: int | None) -> None:
+    def _draw(self, step: int, num_steps: int) -> None:
         self.step = self._timeline.record(step).step
-        if num_steps != self._num_steps or (num_steps is not None and not self._figure.has(step)):
+        if num_steps != self._num_steps or not self._figure.has(self.step):
             self._num_steps = num_steps
-            self._figure = self._timeline.draw(self.step, num_steps, caption=False)
+            self._figure = self._timeline.draw(self.step, num_steps or None, caption=False)
         self._figure.move(self.step)
         self._picture.replace(self._picture_data())
         self._controls.run(setattr, self.words, "value", self._words())
