@@ -10,7 +10,8 @@ from pathlib import Path
 import kernelserve
 
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted((ROOT / "kernelserve").rglob("*.py"))
+PACKAGES = (ROOT / "kernelserve", ROOT / "widgets" / "kernelserve_widgets")
+SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 MAX_LINES = 400
 # An address of a package registry in a file would outlive the registry that a reader uses.
 REGISTRY_HOST = re.compile(
@@ -64,8 +65,6 @@ def test_the_map_names_only_files_that_exist() -> None:
     named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_0-9]+\.[a-z]+)?)`", text))
     assert named
     missing = [
-        name
-        for name in named
-        if not (ROOT / "kernelserve" / name).exists() and not (ROOT / name).exists()
+        name for name in named if not any((folder / name).exists() for folder in (*PACKAGES, ROOT))
     ]
     assert not missing

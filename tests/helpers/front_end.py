@@ -66,9 +66,17 @@ class FrontEnd:
 
     def run(self, code: str, *, cell_id: str | None = None, timeout: float = 60) -> CellOutputs:
         """Run a cell to its end."""
-        cell = self.submit(code, cell_id=cell_id)
+        return self.finish(self.submit(code, cell_id=cell_id), timeout=timeout)
+
+    def finish(self, cell: CellOutputs, *, timeout: float = 60) -> CellOutputs:
+        """Wait for the end of a cell."""
         self.wait(lambda: cell.done, timeout=timeout)
         return cell
+
+    def wait_for_widget(self, cell: CellOutputs) -> str:
+        """Return the id of the widget of a cell when it is shown."""
+        self.wait(lambda: cell.widgets)
+        return cell.widgets[0]
 
     def ok(self, code: str, *, timeout: float = 60) -> str:
         """Run a cell that must not fail. Returns what can be read below it."""

@@ -43,7 +43,7 @@ class NotebookRunner(NotebookClient):  # type: ignore[misc]
         )
 
     def output(self, outs: list[Any], msg: Any, display_id: str | None, cell_index: int) -> Any:
-        """Keep the output as NotebookClient does, and show it; what may still change is shown when the cell has ended."""
+        """Keep the output as NotebookClient does, and show it: what may still change, when the cell has ended."""
         shown = super().output(outs, msg, display_id, cell_index)
         if shown is not None:
             # What comes after an output that may still change waits with it.

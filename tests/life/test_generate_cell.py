@@ -153,7 +153,9 @@ def test_b4_a_chat_is_carried_replaced_shown_and_reset(notebook: FrontEnd) -> No
 
 
 def test_b5_requests_are_listed_and_aborted_from_another_cell(notebook: FrontEnd) -> None:
-    cells = [notebook.run(f"%%generate -b -o v{i} --max-tokens 5000\nnumber {i}") for i in (1, 2, 3)]
+    cells = [
+        notebook.run(f"%%generate -b -o v{i} --max-tokens 5000\nnumber {i}") for i in (1, 2, 3)
+    ]
     listed = notebook.ok("%requests")
     assert listed.count("running ") >= 3
     assert "'number 2'" in listed
@@ -179,7 +181,10 @@ def test_b6_errors_are_one_line_and_fail_the_cell(notebook: FrontEnd) -> None:
     os.kill(pid, signal.SIGKILL)
     notebook.wait(lambda: dying.done, timeout=10)
     assert dying.error is None
-    assert value(notebook, "(type(a.error).__name__, a.finish_reason)") == ("EngineDeadError", "error")
+    assert value(notebook, "(type(a.error).__name__, a.finish_reason)") == (
+        "EngineDeadError",
+        "error",
+    )
     assert value(notebook, "a.text") in dying.text
     again = notebook.run("%%generate --max-tokens 3\nHello")
     assert "EngineDeadError" in (again.error or "")
@@ -195,7 +200,7 @@ def test_b8_c19_the_text_is_shown_as_it_is(notebook: FrontEnd) -> None:
         "    r.outputs[0].text = text; r.outputs[0].finish_reason = 'stop'; r.finish()\n"
         "    display(r)\n"
     )
-    text = '  indented\n\n# not a heading\n<img src=x onerror=alert(1)><script>alert(2)</script>[a](javascript:alert(3))<b'
+    text = "  indented\n\n# not a heading\n<img src=x onerror=alert(1)><script>alert(2)</script>[a](javascript:alert(3))<b"
     plain = notebook.run(f"shown({text!r})")
     assert set(plain.outputs[0]["data"]) == {"text/plain"}
     assert plain.outputs[0]["data"]["text/plain"].startswith(text)
@@ -209,7 +214,9 @@ def test_b8_c19_the_text_is_shown_as_it_is(notebook: FrontEnd) -> None:
 
 @on_both_ipykernels
 def test_c1_no_character_lands_in_a_foreign_cell(notebook: FrontEnd) -> None:
-    streams = [notebook.submit(f"%%generate -b -o v{i} --raw --max-tokens 150\nnumber {i}") for i in (1, 2)]
+    streams = [
+        notebook.submit(f"%%generate -b -o v{i} --raw --max-tokens 150\nnumber {i}") for i in (1, 2)
+    ]
     printing = notebook.submit(
         "import time\nfor i in range(20):\n    print(f'<{i}>', end='', flush=True)\n    time.sleep(0.05)"
     )
@@ -247,28 +254,30 @@ def test_c9_the_button_works_or_says_what_to_press(notebook: FrontEnd, ipykernel
 
 
 @on_both_ipykernels
-def test_interrupts_and_stops_end_the_cell_within_a_second_at_every_phase(notebook: FrontEnd, ipykernel: str) -> None:
+def test_interrupts_and_stops_end_the_cell_within_a_second_at_every_phase(
+    notebook: FrontEnd, ipykernel: str
+) -> None:
     delays = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.2)
     slow = "" if ipykernel == "ipykernel6" else "%%time\n"
     for i, delay in enumerate(delays):
         for nested in ("", slow):
             cell = notebook.submit(f"{nested}%%generate -o a --max-tokens 5000\nnumber {i}")
-            notebook.wait(lambda cell=cell: cell.widgets)
+            notebook.wait_for_widget(cell)
             notebook.listen(delay)
             began = time.monotonic()
             notebook.kernel.interrupt()
-            notebook.wait(lambda cell=cell: cell.done, timeout=10)
+            notebook.finish(cell, timeout=10)
             assert cell.done_at - began < 1, (delay, nested)
             assert "KeyboardInterrupt" in (cell.error or ""), cell.traceback
             assert cell.widgets == []
     if ipykernel == "ipykernel7":
         for delay in delays:
             cell = notebook.submit("%%generate -o a --max-tokens 5000\nHello")
-            notebook.wait(lambda cell=cell: cell.widgets)
+            notebook.wait_for_widget(cell)
             notebook.listen(delay)
             began = time.monotonic()
             notebook.click(cell.widgets[0], {"kind": "stop"})
-            notebook.wait(lambda cell=cell: cell.done, timeout=10)
+            notebook.finish(cell, timeout=10)
             assert cell.done_at - began < 1, delay
             assert cell.error is None, cell.traceback
     assert "0 running, 0 waiting" in notebook.ok("%requests")
@@ -277,7 +286,9 @@ def test_interrupts_and_stops_end_the_cell_within_a_second_at_every_phase(notebo
 
 def test_c10_the_text_is_there_after_the_front_end_was_gone(notebook: FrontEnd) -> None:
     notebook.run("%%generate -b -o a --max-tokens 150\nHello")
-    later = FrontEnd(notebook.kernel)  # knows nothing of what was before, like a page that was reloaded
+    later = FrontEnd(
+        notebook.kernel
+    )  # knows nothing of what was before, like a page that was reloaded
     joined = later.run("%last")
     later.wait(lambda: joined.widgets and later.custom[joined.widgets[0]])
     later.wait(lambda: not joined.widgets)
@@ -323,7 +334,10 @@ def test_c16_no_context_variable_outlives_a_call(notebook: FrontEnd) -> None:
     notebook.ok("import contextvars; before = set(contextvars.copy_context())")
     notebook.ok("%%generate --max-tokens 3\nHello")
     notebook.ok("%%generate -b --max-tokens 3\nHello")
-    assert value(notebook, "{v.name for v in contextvars.copy_context()} - {v.name for v in before}") == set()
+    assert (
+        value(notebook, "{v.name for v in contextvars.copy_context()} - {v.name for v in before}")
+        == set()
+    )
 
 
 def test_loading_twice_and_unloading(notebook: FrontEnd) -> None:

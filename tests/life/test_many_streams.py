@@ -21,7 +21,8 @@ def test_c5_messages_stay_few_and_the_texts_are_complete(new_kernel, tmp_path: P
     front.ok(f"%load_ext kernelserve\n%serve {model} --fake-model")
     front.ok("%dashboard")
     cells = [
-        front.run(f"%%generate -b -o v{i} --raw --max-tokens {NUM_TOKENS}\nnumber {i}") for i in range(NUM_STREAMS)
+        front.run(f"%%generate -b -o v{i} --raw --max-tokens {NUM_TOKENS}\nnumber {i}")
+        for i in range(NUM_STREAMS)
     ]
     before = front.num_messages, front.num_bytes
     seconds = 4.0
@@ -31,7 +32,11 @@ def test_c5_messages_stay_few_and_the_texts_are_complete(new_kernel, tmp_path: P
     assert 10 < messages < 60
     assert num_bytes < 300_000
     front.wait(lambda: not any(cell.widgets for cell in cells), timeout=60)
-    texts = eval(front.ok(f"print([v.wait().text for v in ({', '.join(f'v{i}' for i in range(NUM_STREAMS))})])"))
+    texts = eval(
+        front.ok(
+            f"print([v.wait().text for v in ({', '.join(f'v{i}' for i in range(NUM_STREAMS))})])"
+        )
+    )
     assert len(set(texts)) == NUM_STREAMS
     for cell, text in zip(cells, texts, strict=True):
         assert text in cell.text

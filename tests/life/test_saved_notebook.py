@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -28,7 +29,9 @@ def serve(tmp_path: Path, runtime_folder: Path) -> str:
 def notebook_of(*cells: str):
     return nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        },
     )
 
 
@@ -37,8 +40,8 @@ def run(notebook, **options):
     return notebook
 
 
-def outputs_of(notebook, cell: int) -> list:
-    return notebook.cells[cell].outputs
+def outputs_of(notebook, cell: int) -> list[Any]:
+    return list(notebook.cells[cell].outputs)
 
 
 def test_b1_c7_the_saved_notebook_reads_without_a_kernel(serve: str) -> None:
@@ -63,7 +66,9 @@ def test_b1_c7_the_saved_notebook_reads_without_a_kernel(serve: str) -> None:
     for number, cell in enumerate(notebook.cells):
         for output in cell.outputs:
             data = output.get("data", {})
-            assert _WIDGET not in data or "image/png" in data or "text/html" in data, f"cell {number}: {set(data)}"
+            assert _WIDGET not in data or "image/png" in data or "text/html" in data, (
+                f"cell {number}: {set(data)}"
+            )
     assert "image/png" in str([set(o.get("data", {})) for o in outputs_of(notebook, 1)])
     assert "image/png" in str([set(o.get("data", {})) for o in outputs_of(notebook, 6)])
     assert "model not found" not in saved
@@ -80,7 +85,8 @@ def test_b6_a_failing_cell_fails_the_run(serve: str) -> None:
         run(notebook)
     assert not notebook.cells[2].outputs
     allowed = run(
-        notebook_of(serve, "%%generate -o a --logprobs 10000\nHello", "print('goes on')"), allow_errors=True
+        notebook_of(serve, "%%generate -o a --logprobs 10000\nHello", "print('goes on')"),
+        allow_errors=True,
     )
     [error] = outputs_of(allowed, 1)
     assert error["output_type"] == "error"
@@ -93,7 +99,14 @@ def test_b6_papermill_exits_with_an_error(serve: str, tmp_path: Path) -> None:
     nbformat.write(notebook_of(serve, "%%generate -o a --max-tokens 5\nHello"), good)
     nbformat.write(notebook_of(serve, "%%generate --nope\nHello"), bad)
     for path, wanted in ((good, 0), (bad, 1)):
-        command = [sys.executable, "-m", "papermill", str(path), str(tmp_path / "out.ipynb"), "--no-progress-bar"]
+        command = [
+            sys.executable,
+            "-m",
+            "papermill",
+            str(path),
+            str(tmp_path / "out.ipynb"),
+            "--no-progress-bar",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
         assert done.returncode == wanted, done.stderr[-2000:]
     assert "there is no option --nope" in done.stderr

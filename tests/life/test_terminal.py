@@ -30,7 +30,14 @@ def test_the_magics_work_in_a_terminal(tmp_path: Path, runtime_folder: Path, jup
         "%engine stop",
         "exit",
     ]
-    command = [sys.executable, "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor"]
+    command = [
+        sys.executable,
+        "-m",
+        "IPython",
+        "--simple-prompt",
+        "--no-banner",
+        "--colors=NoColor",
+    ]
     done = subprocess.run(
         command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=90, check=False,
         env=os.environ | {"IPYTHONDIR": str(tmp_path / "ipython")},

@@ -50,7 +50,8 @@ def test_begins_again_after_it_had_ended() -> None:
     for _ in range(3):
         view = View(limit=2)
         flusher.add(view)
-        wait_until(lambda view=view: len(view.threads) == 2, "it is not flushed", 5)
+        wait_until(lambda: flusher.num_views == 0, "it is not flushed", 5)
+        assert len(view.threads) == 2
         wait_until(lambda: not flusher_threads(), "the thread lives without a view", 5)
 
 

@@ -67,6 +67,10 @@ class Result:
     """What ended the request early, None if nothing did."""
     stop: Callable[[], None] = field(default=lambda: None)
     """Ends it; the text so far is kept. The same as its Stop button."""
+    continuation: Callable[[int, int], str] = field(
+        default=lambda _index, _token_id: "", repr=False
+    )
+    """(token index, token id) -> source of a cell that goes on with that token in the place of the chosen one."""
     _done: Future[None] = field(default_factory=Future, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -142,16 +146,6 @@ class Result:
                 f"{self.request_id} has no log-probabilities: generate it with --tokens or --logprobs 5"
             )
         TokenExplorer(self, self.continuation).show()
-
-    def continuation(self, token_index: int, token_id: int) -> str:
-        """Return the source of a cell that goes on with `token_id` in the place of token `token_index`."""
-        from kernelserve_widgets.magics.continuation import continuation_cell
-        from kernelserve_widgets.notebook_session import NotebookSession
-
-        tokens = [*self.token_ids[:token_index], token_id]
-        tokenizer = NotebookSession.current().llm().get_tokenizer()
-        text = tokenizer.decode(tokens) if tokenizer is not None else ""
-        return continuation_cell(self.request_id, self.line, text, tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain data: what a JSON file of results would hold."""

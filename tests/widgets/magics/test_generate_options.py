@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from kernelserve_widgets.magics.generate_options import generate_parser, samplin
 from kernelserve_widgets.magics.serve_options import engine_options, serve_parser
 
 
-def params(line: str, *, configured: dict | None = None, **recommended) -> SamplingParams:
+def params(line: str, *, configured: dict[str, Any] | None = None, **recommended) -> SamplingParams:
     options = generate_parser().parse_line(line)
     return sampling_params(options, SamplingParams(**recommended), configured or {})
 

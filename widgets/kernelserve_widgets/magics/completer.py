@@ -54,7 +54,7 @@ class MagicCompleter:
             word for word in self._candidates(magic, before, token) if word.startswith(token)
         )
 
-    @context_matcher(identifier="kernelserve")
+    @context_matcher(identifier="kernelserve")  # type: ignore[untyped-decorator]
     def complete(self, context: CompletionContext) -> SimpleMatcherResult:
         """Answer IPython's completer."""
         line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from kernelserve_widgets.magics.generate_options import generate_parser
+from kernelserve_widgets.result import Result
 
 __all__ = ["continuation_cell"]
 
@@ -13,13 +14,13 @@ _LEFT_OUT = {"-o", "--output", "--chat", "--system", "--continue-from", "-t", "-
 """Options that belonged to the first run: its name and its prompt."""
 
 
-def continuation_cell(request_id: str, line: str, text: str, tokens: Sequence[int]) -> str:
-    """Return the source of the new cell.
-
-    `line` has the options of the first run, `tokens` the ids up to and with the chosen one, `text` what they say.
-    """
-    head = f"{request_id}:{len(tokens) - 1}:{tokens[-1]}"
-    return f"%%generate --continue-from {head}{_kept(line)}\n{text}"
+def continuation_cell(
+    result: Result, decode: Callable[[list[int]], str], token_index: int, token_id: int
+) -> str:
+    """Return the source of the cell; its body shows the text up to and with the new token."""
+    tokens = [*result.token_ids[:token_index], token_id]
+    head = f"{result.request_id}:{token_index}:{token_id}"
+    return f"%%generate --continue-from {head}{_kept(result.line)}\n{decode(tokens)}"
 
 
 def _kept(line: str) -> str:

@@ -11,6 +11,7 @@ import kernelserve as ks
 from kernelserve.errors import InvalidRequestError
 from kernelserve_widgets.chat_book import Chat, ChatTurn
 from kernelserve_widgets.generation_run import GenerationRun
+from kernelserve_widgets.magics.continuation import continuation_cell
 from kernelserve_widgets.magics.generate_options import generate_parser, sampling_params
 from kernelserve_widgets.notebook_session import NotebookSession
 from kernelserve_widgets.prompt_template import render_prompt
@@ -170,6 +171,9 @@ class GenerateCommand:
             execution_count=self._shell.execution_count,
             stop=pending.abort,
         )
+        tokenizer = llm.get_tokenizer()
+        if tokenizer is not None:
+            result.continuation = partial(continuation_cell, result, tokenizer.decode)
         if self.options.output is not None:
             self._shell.user_ns[self.options.output] = result
         return result
