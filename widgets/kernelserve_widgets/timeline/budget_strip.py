@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.patches import StepPatch
 
 from kernelserve.protocol import StepRecord
 from kernelserve_widgets.dashboard.theme import Theme
@@ -40,8 +42,10 @@ def draw_budget(axes: Axes, axis: TimeAxis, records: Sequence[StepRecord], theme
         (decode, [0.0] * len(decode), theme.decode, "decode"),
         (total, decode, theme.prefill, "prefill"),
     ):
-        stairs = axes.stairs(values[:-1], edges, baseline=below[:-1], fill=True, color=colour)
+        baseline: Any = below[:-1]  # its stubs know of one number only
+        stairs = StepPatch(values[:-1], edges, baseline=baseline, fill=True, color=colour)
         stairs.set(gid=f"budget/{name}", linewidth=0, antialiased=False, label=name)
+        axes.add_artist(stairs)  # axes.stairs() would look for the limits, which takes seconds
     top = max(total)
     if max(budget) <= _NEAR * top:
         axes.step(
