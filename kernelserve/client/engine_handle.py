@@ -64,6 +64,11 @@ class EngineHandle:
                 raise session.error
             return session
 
+    @property
+    def last_session(self) -> EngineSession:
+        """The session that was opened last, also if it has ended since; opened if there was none."""
+        return self._session or self.open()
+
     def restart(self) -> EngineSession:
         """End the engine if it still lives and start it again with the same settings."""
         with self._lock:

@@ -176,12 +176,15 @@ class LLM:
 
     @property
     def latest_stats(self) -> SchedulerStats:
-        """The stats that came with the last outputs, without asking. Raises EngineDeadError once the engine is gone."""
-        return self._handle.open().latest_stats
+        """The stats that came with the last outputs, without asking. All zero once the engine has ended."""
+        return self._handle.last_session.latest_stats
 
     def recent_step_records(self, since_step: int = 0) -> list[StepRecord]:
-        """The step records that have come since this process uses the engine, without asking; oldest first."""
-        return self._handle.open().recent_step_records(since_step)
+        """The step records that have come since this process uses the engine, without asking; oldest first.
+
+        They are there also after the engine has died.
+        """
+        return self._handle.last_session.recent_step_records(since_step)
 
     def kv_cache_map(self) -> KVCacheMap:
         """Ask the engine who holds which block of its KV cache, through its busy loop."""

@@ -108,3 +108,18 @@ def test_close_ends_the_thread() -> None:
     flusher.add(View(interval=60))
     flusher.close()
     assert not flusher_threads()
+
+
+def test_a_view_that_is_added_while_it_says_that_it_wants_no_more_goes_on() -> None:
+    flusher = Flusher()
+
+    class Again(View):
+        def flush(self) -> bool:
+            if len(self.threads) == 0:
+                flusher.add(self)  # what is new arrives just now
+            return super().flush()
+
+    view = Again(limit=1)
+    flusher.add(view)
+    wait_until(lambda: len(view.threads) == 2, "the update is lost", 5)
+    wait_until(lambda: flusher.num_views == 0, "views are left", 5)

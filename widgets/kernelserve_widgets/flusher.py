@@ -117,7 +117,7 @@ class Flusher:
                 _LOGGER.exception("A view cannot be refreshed")
                 wanted, failed = True, True
         with self._lock:
-            if view not in self._due:
+            if self._due.get(view, 0.0) == 0.0:  # removed, or added anew, meanwhile
                 return
             self._errors[view] = self._errors[view] + 1 if failed else 0
             if not wanted or self._errors[view] >= _MAX_ERRORS:

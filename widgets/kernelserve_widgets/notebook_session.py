@@ -73,6 +73,10 @@ class NotebookSession:
         """Return the engine of this notebook, None if none runs now."""
         return ks.LLM.running(self._slot)
 
+    def known_llm(self) -> ks.LLM:
+        """Return the engine of this notebook, also one that has died: what it left can still be looked at."""
+        return self.running_llm() or self._served or self.start_engine()
+
     def forget_engine(self) -> ks.LLM | None:
         """Let go of what `%serve` started. Returns it."""
         served, self._served = self._served, None
@@ -93,5 +97,6 @@ class NotebookSession:
     def close(self) -> None:
         """End what runs in the background and the refreshing. The engine is left to its owner."""
         for run in self.runs.values():
-            run.stop()
+            if not run.result.finished:
+                run.stop()
         self.flusher.close()

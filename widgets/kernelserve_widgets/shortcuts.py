@@ -28,4 +28,4 @@ def timeline() -> Timeline:
     """Return what the last steps of this notebook's engine did: see `Timeline`."""
     from kernelserve_widgets.timeline.timeline import Timeline
 
-    return Timeline.of(NotebookSession.current().llm())
+    return Timeline.of(NotebookSession.current().known_llm())

@@ -214,7 +214,7 @@ class KernelServeMagics(Magics):
         from kernelserve_widgets.timeline.timeline import Timeline
 
         self._expect_nothing("%timeline", line)
-        Timeline.of(self._session.llm()).show()
+        Timeline.of(self._session.known_llm()).show()
 
     def _serve(self, line: str) -> ks.LLM:
         defaults = {"model": self.model, **self.engine_options}

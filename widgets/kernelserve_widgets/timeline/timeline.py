@@ -56,9 +56,13 @@ class Timeline:
 
     @classmethod
     def of(cls, llm: ks.LLM) -> Timeline:
-        """Take the steps that the engine of `llm` remembers. Raises EngineDeadError if it is gone."""
-        timeline = cls(llm.step_records())
-        timeline.history.settle(llm.stats())
+        """Take the steps that the engine of `llm` remembers; of one that has died, those that this process has seen."""
+        try:
+            records, stats = llm.step_records(), llm.stats()
+        except ks.EngineDeadError:
+            records, stats = llm.recent_step_records(), llm.latest_stats
+        timeline = cls(records)
+        timeline.history.settle(stats)
         return timeline
 
     @property
