@@ -58,7 +58,7 @@ def test_it_is_live_while_something_runs_and_a_picture_before_and_after(front):
     assert WIDGET in outputs(cell)[0]  # the controls
     assert picture(cell).keys() == {"image/png", "text/plain"}
     assert not images(front)
-    work = front.submit("_ = run(6, 150)")
+    work = front.submit("_ = run(6, 250)")
     front.wait(lambda: images(front))
     front.wait(lambda: WIDGET in picture(cell))
     assert picture(cell)[WIDGET]["model_id"] in front.comms
@@ -69,18 +69,20 @@ def test_it_is_live_while_something_runs_and_a_picture_before_and_after(front):
     assert not images(front)
     text = picture(cell)["text/plain"]
     assert "0 tok/s" in text
-    assert text.count("150 tokens") == 6
+    assert text.count("250 tokens") == 6
     still = Image.open(io.BytesIO(base64.b64decode(picture(cell)["image/png"])))
     assert still.size == (900, 704)
 
 
 def test_nothing_is_sent_at_rest(front):
-    show(front)
+    cell = show(front)
     before = front.num_messages
     front.listen(3)
     assert front.num_messages == before
-    front.ok("_ = run(1, 60)")
-    front.listen(6)
+    work = front.submit("_ = run(2, 250)")
+    front.wait(lambda: WIDGET in picture(cell))
+    front.wait(lambda: work.done and WIDGET not in picture(cell))
+    front.listen(1)
     before = front.num_messages
     front.listen(3)
     assert front.num_messages == before

@@ -62,7 +62,7 @@ def test_bars_are_the_tokens_of_the_records(watch):
         assert prefill.get(left, (n_decode,) * 2) == (n_decode, n_decode + n_prefill)
         both += bool(n_decode and n_prefill)
     assert both > 0
-    x, y = figure.budget.budget.get_xydata().T.tolist()
+    x, y = np.asarray(figure.budget.budget.get_xydata()).T.tolist()
     assert (x[:2], x[-2:], set(y)) == ([-count, -count + 1], [-1, 0], {16})
 
 
@@ -72,7 +72,7 @@ def test_preemptions_and_refusals_are_marked_at_their_steps(watch):
     figure.draw(watched.metrics.numbers(), watched.metrics.history.names)
     records, count = watched.records, len(watched.records)
     preempted = [i - count + 0.5 for i, record in enumerate(records) if record.preempted_req_ids]
-    assert [x for x, _ in figure.budget.preempted.get_xydata()] == preempted != []
+    assert np.asarray(figure.budget.preempted.get_xydata())[:, 0].tolist() == preempted != []
     first = [(i - count, r.refusals[0].reason) for i, r in enumerate(records) if r.refusals]
     starves = [left for left, reason in first if reason in ("blocks", "preempted_step")]
     waits = [left for left, reason in first if reason in ("budget", "max_num_seqs")]

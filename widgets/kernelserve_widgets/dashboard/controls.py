@@ -106,6 +106,7 @@ class Controls:
         row = ipywidgets.HBox(list(self.fields.values()), layout={"flex_flow": "row wrap"})
         self._box = ipywidgets.VBox([row, self._message], layout={"max_width": "900px"})
         for name, field in self.fields.items():
+            self._known[name] = field.value
             field.observe(partial(self._changed, name), names="value")
 
     def _show(self, name: str, value: Any) -> None:
@@ -114,14 +115,14 @@ class Controls:
 
     def _changed(self, name: str, change: dict[str, Any]) -> None:
         value = change["new"]
-        if not self._closed and value != self._known.get(name):
+        if not self._closed and value != self._known[name]:
             threading.Thread(
                 target=self._apply, args=(name, value), name="kernelserve-configure", daemon=True
             ).start()
 
     def _apply(self, name: str, value: Any) -> None:
         with self._applying:
-            if value == self._known.get(name):
+            if value == self._known[name]:
                 return
             try:
                 llm = self._find_llm()
@@ -130,7 +131,7 @@ class Controls:
                 llm.configure(**{name: value})
             except ks.KernelserveError as error:
                 self._say(_reason(error), is_error=True)
-                self._show(name, self._known.get(name))
+                self._show(name, self._known[name])
             else:
                 self._known[name] = value
                 self._say(f"{name} is {value} from the next step on", is_error=False)

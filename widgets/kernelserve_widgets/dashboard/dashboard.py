@@ -117,14 +117,14 @@ class Dashboard:
         with self._lock:
             if self._closed:
                 return False
-            began = time.perf_counter()
+            began = time.thread_time()
             if self._watch.look():
                 self._last_change = time.monotonic()
                 self._is_still_current = False
                 self._update_controls()
-                self._draw()
-                cost = time.perf_counter() - began
-                self.min_interval_s = max(_MIN_INTERVAL_S[self._mode], _COST_FACTOR * cost)
+                if self._draw():
+                    cost = _COST_FACTOR * (time.thread_time() - began)
+                    self.min_interval_s = max(_MIN_INTERVAL_S[self._mode], cost)
             elif not self._is_still_current and self._is_at_rest():
                 self._replace_by_still()
             return True
@@ -136,20 +136,26 @@ class Dashboard:
     def _is_at_rest(self) -> bool:
         return self._watch.is_at_rest and time.monotonic() - self._last_change > _REST_S
 
-    def _draw(self) -> None:
-        """Show the numbers as they are now, live."""
+    def _draw(self) -> bool:
+        """Show the numbers as they are now. Returns whether this frame cost as much as most do."""
         self.num_frames += 1
-        is_short = self._live is None and self._watch.is_idle
-        if self._mode != "widget" or self._painter is None or is_short:
+        is_over = self._live is None and self._watch.is_idle
+        if self._mode != "widget" or self._painter is None or is_over:
             self._replace_by_still()
-            return
+            return self._mode != "widget"
+        num_backgrounds = self._painter.figure.num_backgrounds
         html, png = self._painter.frame(self._scene())
-        if self._live is not None:
-            self._live.update(html, png)
-            return
+        if self._live is None:
+            self._begin_live(self._painter, html, png)
+            return False
+        self._live.update(html, png)
+        return num_backgrounds == self._painter.figure.num_backgrounds
+
+    def _begin_live(self, painter: Painter, html: str, png: bytes) -> None:
+        """Put widgets in the place of the picture."""
         from kernelserve_widgets.dashboard.live_view import LiveView
 
-        width, height = self._painter.width, self._painter.picture_height
+        width, height = painter.width, painter.picture_height
         self._live = LiveView(self._place, width=width, picture_height=height)
         self._live.update(html, png)
         still, size = self._last_still  # for readers of a notebook that is saved now

@@ -93,10 +93,11 @@ class EngineWatch:
         is_new = self._ready is None or ready.engine_id != self._ready.engine_id
         if is_new:
             self._metrics, self._maps, self.block_map = DashboardMetrics(), BlockMapSource(), None
+        is_other = is_new or not self._is_alive
         self._ready, self._is_alive = ready, True
         records = llm.recent_step_records(self._metrics.next_step)
         self._stats = _with_total(llm.latest_stats, ready)
-        changed = self._metrics.update(records, self._stats) or is_new
+        changed = self._metrics.update(records, self._stats) or is_other
         if changed:
             self._maps.want()
         self._maps.ask_if_due(llm)

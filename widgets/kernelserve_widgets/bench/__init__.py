@@ -1,0 +1,1 @@
+"""Measurements of the notebook's part: `python -m kernelserve_widgets.bench`."""
