@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import time
 
 import pytest
@@ -30,6 +32,15 @@ class FrontEndWithSubshell(FrontEnd):
         message["header"]["subshell_id"] = self.subshell_id
         self.kernel.client.shell_channel.send(message)
 
+    def click_until(self, comm_id, content, heard) -> None:
+        """Click again as static/stream.js does: at one moment in a hundred the main shell gets the message."""
+        for _ in range(6):
+            self.click(comm_id, content)
+            with contextlib.suppress(queue.Empty):
+                self.wait(lambda: any(heard in one for one in self.custom[comm_id]), timeout=0.5)
+                return
+        raise AssertionError(f"nobody heard {content}")
+
 
 def test_c9_a_click_stops_a_cell_that_blocks(tmp_path, tmp_path_factory) -> None:
     runtime_folder = tmp_path_factory.mktemp("rt")
@@ -44,12 +55,11 @@ def test_c9_a_click_stops_a_cell_that_blocks(tmp_path, tmp_path_factory) -> None
         front.wait(lambda: cell.widgets and len(front.custom[cell.widgets[0]]) > 2)
         [widget] = cell.widgets
         assert front.comms[widget]["state"]["hint"] != ""
-        front.click(widget, {"kind": "sync"})
-        front.wait(lambda: any("full" in message for message in front.custom[widget]), timeout=5)
+        front.click_until(widget, {"kind": "sync"}, "full")
         assert not cell.done
         clicked = time.monotonic()
-        front.click(widget, {"kind": "stop"})
-        front.wait(lambda: cell.done, timeout=15)
-        assert cell.done_at - clicked < 1
+        front.click_until(widget, {"kind": "stop"}, "stopping")
+        front.wait(lambda: cell.done)
+        assert cell.done_at - clicked < 3  # of 20
         assert "[stopped after" in cell.text
     assert_nothing_left(runtime_folder, timeout=8)

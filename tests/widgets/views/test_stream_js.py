@@ -194,6 +194,17 @@ def test_stop_changes_its_label_at_once_and_is_sent_once(page) -> None:
     assert page.page.locator(".ks-counters").first.text_content() == "12 tokens · abort"
 
 
+def test_stop_is_sent_again_until_the_kernel_has_heard_it(page) -> None:
+    model = page.open("stream", {"state": RUNNING})
+    page.add_view(model)
+    page.page.click(".ks-stop")
+    page.page.wait_for_function("(m) => models[m].sent.length >= 2", arg=model)
+    page.emit(model, {"stopping": True})
+    page.sent(model)
+    page.page.wait_for_timeout(1200)
+    assert page.sent(model) == []
+
+
 def test_another_page_that_stopped_it_shows_here_too(page) -> None:
     model = page.open("stream", {"state": RUNNING})
     page.add_view(model)

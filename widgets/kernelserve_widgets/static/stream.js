@@ -13,6 +13,8 @@
 const RETRY_MS = 2000;
 const CHUNK = 4000; // characters in one block of a pane: a browser lays out only the last block again
 const SLOW_STOP_MS = 4000;
+const STOP_AGAIN_MS = 500; // a kernel whose cell blocks may hear one click and not the other: it depends on the moment
+const MOST_TRIES = 6;
 
 function createStore(model) {
   const state = model.get("state") || { answers: 1, s: 0, full: [[]], end: "not connected" }; // a closed widget's
@@ -29,12 +31,15 @@ function createStore(model) {
   };
   let waiting = []; // later messages, kept while one is missing
   let asked = 0;
+  let tries = 0;
+  let stopHeard = false;
 
   const tell = (what, ...more) => store.views.forEach((view) => view[what](...more));
 
   function ask() {
     if (Date.now() - asked < RETRY_MS) return;
     asked = Date.now();
+    tries += 1;
     model.send({ kind: "sync" });
   }
 
@@ -73,15 +78,24 @@ function createStore(model) {
 
   store.receive = (message) => {
     if (message.c !== undefined) store.counters = message.c;
-    if (message.stopping) store.stopping = true;
+    if (message.stopping) store.stopping = stopHeard = true;
     if (message.s !== undefined) take(message);
     if (message.n > store.seq) ask();
+    if (store.hint && !store.heard && tries < MOST_TRIES) ask();
     tell("status");
   };
+  function sendStop(times) {
+    if (stopHeard || store.end !== null || times === 0) return;
+    model.send({ kind: "stop" });
+    setTimeout(() => sendStop(times - 1), STOP_AGAIN_MS);
+  }
   store.stop = () => {
     store.stopping = true;
     tell("status");
-    model.send({ kind: "stop" });
+    sendStop(MOST_TRIES);
+  };
+  store.close = () => {
+    stopHeard = true;
   };
 
   if (state.full) store.receive(state);
@@ -214,7 +228,10 @@ export default () => {
     initialize({ model }) {
       store = createStore(model);
       model.on("msg:custom", store.receive);
-      return () => model.off("msg:custom", store.receive);
+      return () => {
+        model.off("msg:custom", store.receive);
+        store.close();
+      };
     },
     render({ el }) {
       const view = createView(store, el);

@@ -9,7 +9,10 @@ from kernelserve_widgets.views.token_spans import TokenSpan, spans_of_text
 
 __all__ = ["shade", "token_html"]
 
-_BLOCK = "white-space: pre-wrap; overflow-wrap: anywhere; font-family: monospace; line-height: 1.5"
+_BLOCK = (
+    "white-space: pre-wrap; overflow-wrap: anywhere; padding-left: 1ch; "
+    "font-family: monospace; font-size: 13px; line-height: 1.4"
+)
 _STRONGEST_SHADE = 0.6
 
 

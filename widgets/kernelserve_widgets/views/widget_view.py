@@ -103,13 +103,12 @@ class WidgetView:
             CellDisplay().show(data, metadata)
             return
         whole = [self._whole(output) for output in result.outputs]
-        note = ending_note(result)
+        summary = result.summary()
+        if result.error is not None:
+            summary = f"{summary} {ending_note(result)}"
         with widget.lock:
             all_sent = self._sent() == whole
-            widget.end(
-                f"{result.summary()} {note}" if note else result.summary(),
-                None if all_sent else whole,
-            )
+            widget.end(summary, None if all_sent else whole)
         widget.place.replace(data, metadata)
         widget.keep(whole)
         finished_widgets().put(widget.discard)
