@@ -19,7 +19,9 @@ def main() -> None:
     top_level = {file.parts[0] for file in files}
     version = importlib.metadata.version("kernelserve")
     assert version == ks.__version__
-    assert top_level == {"kernelserve", f"kernelserve-{version}.dist-info"}, top_level
+    packages = {"kernelserve", "kernelserve_widgets"}
+    assert top_level == packages | {f"kernelserve-{version}.dist-info"}, top_level
+    assert any(file.suffix == ".js" for file in files)
     assert any(file.name == "LICENSE" for file in files)
     assert any(file.name == "py.typed" for file in files)
 

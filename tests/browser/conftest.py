@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.helpers.chromium import CHROMIUM_FLAGS, HOW_TO_INSTALL, find_chromium
+from tests.helpers.chromium import CHROMIUM_FLAGS, require_chromium
 from tests.helpers.lab_page import LabPage
 from tests.helpers.lab_server import LabServer
 from tests.helpers.leftovers import assert_nothing_left
+from tests.helpers.tokenizers import fake_model_that_speaks
 
 OpenNotebook = Callable[..., str]
 
@@ -31,13 +32,8 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(scope="package")
 def chromium() -> str:
-    """Path of Chromium. Without one the tests are skipped, but never in CI."""
-    path = find_chromium()
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(HOW_TO_INSTALL)
-        pytest.skip(HOW_TO_INSTALL)
-    return path
+    """Path of Chromium."""
+    return require_chromium()
 
 
 @pytest.fixture(scope="package")
@@ -99,3 +95,22 @@ def open_notebook(lab, server, request) -> OpenNotebook:
         return name
 
     return open_notebook
+
+
+@pytest.fixture(scope="package")
+def model(tmp_path_factory) -> str:
+    """A model that says some 50 pieces of words a second, in English letters and without sense."""
+    return fake_model_that_speaks(tmp_path_factory.mktemp("model"), step_seconds=0.02)
+
+
+@pytest.fixture
+def open_served(lab, open_notebook, model) -> OpenNotebook:
+    """Opens a notebook whose first cell has loaded the magics and started the engine; the given cells follow."""
+
+    def open_served(*cells: str, model: str = model) -> str:
+        name: str = open_notebook(f"%load_ext kernelserve\n%serve {model} --fake-model", *cells)
+        [shown] = lab.run(0)
+        assert shown["output_type"] == "display_data", shown
+        return name
+
+    return open_served

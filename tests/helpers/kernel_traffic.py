@@ -11,6 +11,8 @@ from playwright.sync_api import Page, WebSocket
 
 __all__ = ["KernelMessage", "KernelTraffic"]
 
+_NOT_COUNTED = {"status", "comm_open", "execute_input"}
+
 
 @dataclass(frozen=True, slots=True)
 class KernelMessage:
@@ -39,10 +41,13 @@ class KernelTraffic:
         """Number of messages on the output channel by their type."""
         return Counter(message.kind for message in self.messages if message.channel == "iopub")
 
-    def rate(self) -> float:
-        """Messages per second on the output channel, between the first and the last of them."""
-        times = [message.at for message in self.messages if message.channel == "iopub"]
-        return len(times) / max(1e-3, times[-1] - times[0]) if len(times) > 1 else 0.0
+    def rates(self) -> tuple[float, float]:
+        """Messages and bytes a second, from the first message to the last, of those that the server's limits count."""
+        counted = [m for m in self.messages if m.channel == "iopub" and m.kind not in _NOT_COUNTED]
+        if len(counted) < 2:
+            return 0.0, 0.0
+        seconds = max(1e-3, counted[-1].at - counted[0].at)
+        return len(counted) / seconds, sum(message.size for message in counted) / seconds
 
     def _watch(self, socket: WebSocket) -> None:
         if "/api/kernels/" in socket.url:

@@ -14,13 +14,12 @@ from tests.helpers.lab_server import LabServer
 __all__ = ["LabPage"]
 
 LOAD_SECONDS = 60.0
-# Counts the time in which the page's own thread was blocked, from the first script on.
-_WATCH_LONG_TASKS = """
-window.ksBlocks = [];
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) window.ksBlocks.push(entry.duration);
-}).observe({type: "longtask", buffered: true});
-"""
+_WIDGET_COMPLAINTS = (
+    "model not found",
+    "Error displaying widget",
+    "Error creating widget",
+    "Loading widget",
+)
 # The notebook in front, and its cells. Every script below begins with these.
 _NOTEBOOK = """
 const panel = window.jupyterapp?.shell.currentWidget;
@@ -47,7 +46,6 @@ class LabPage:
         self._server = server
         self._artifacts = artifacts
         self.page = context.new_page()
-        self.page.add_init_script(_WATCH_LONG_TASKS)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", self._note_console)
         self.errors: list[str] = []
@@ -108,6 +106,17 @@ class LabPage:
         self.wait_idle(timeout)
         return self.cell_outputs(index)
 
+    def run_often(self, index: int, times: int) -> None:
+        """Run a cell to its end again and again."""
+        script = """return (async () => {
+            for (let i = 0; i < argument[1]; i++) {
+                notebook.activeCellIndex = argument[0];
+                await window.jupyterapp.commands.execute("notebook:run-cell");
+            }
+        })();"""
+        self._run(script, [index, times])
+        self.wait_idle()
+
     def cell_count(self) -> int:
         """Number of cells of the notebook."""
         return int(self._run("return cells.length;"))
@@ -128,7 +137,10 @@ class LabPage:
         return outputs
 
     def cell_text(self, index: int) -> str:
-        """Return what a reader sees below a cell now."""
+        """Return what a reader who scrolls there sees below a cell now."""
+        self.cell(index).scroll_into_view_if_needed()
+        # JupyterLab leaves cells out of sight without a layout; one that has come into sight has it a frame later.
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
         return self.output(index).inner_text()
 
     def wait_for_text(self, index: int, text: str, timeout: float = 30) -> None:
@@ -140,6 +152,11 @@ class LabPage:
         script = "return cells[argument[0]].outputArea.node.innerText.length > argument[1];"
         self._wait(script, [index, length], timeout=timeout)
         return self.cell_text(index)
+
+    def widget_errors(self) -> list[str]:
+        """Return what JupyterLab says in the place of widgets that it cannot show."""
+        said = str(self._run("return panel.node.textContent;"))
+        return [complaint for complaint in _WIDGET_COMPLAINTS if complaint in said]
 
     def click(self, index: int, name: str) -> None:
         """Click the button with this name below a cell."""
@@ -162,8 +179,8 @@ class LabPage:
         """Save the notebook."""
         self._command("docmanager:save")
 
-    def keep_widget_state(self) -> None:
-        """Switch on Settings > Save Widget State Automatically."""
+    def toggle_widget_state(self) -> None:
+        """Choose Settings > Save Widget State Automatically."""
         self._command("@jupyter-widgets/jupyterlab-manager:saveWidgetState")
 
     # -- what a test looks at
@@ -174,14 +191,6 @@ class LabPage:
         path = self._artifacts / f"{name}.png"
         (locator or self.page).screenshot(path=path)
         return path
-
-    def forget_blocks(self) -> None:
-        """Begin a new measurement of `longest_block`."""
-        self.page.evaluate("window.ksBlocks = []")
-
-    def longest_block(self) -> float:
-        """Return the longest time in which the page could not react, in seconds; 0 if it never exceeded 50 ms."""
-        return float(self.page.evaluate("Math.max(0, ...window.ksBlocks) / 1000"))
 
     # -- the machinery
 

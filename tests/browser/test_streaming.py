@@ -1,0 +1,149 @@
+"""An answer in JupyterLab: it streams, it stops, it survives reloads and restarts, and the file stays small."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.helpers.answer_cell import AnswerCell
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.notebook]
+
+STOPPED = "[stopped after"
+
+
+def generate(line: str = "", *, tokens: int = 50) -> str:
+    return f"%%generate --max-tokens {tokens} {line}\nTell me."
+
+
+def test_text_is_seen_while_it_streams_and_stays(lab, open_served, server):
+    name = open_served(generate("-o result --temperature 0"), "result.text, result.finish_reason")
+    answer = AnswerCell(lab, 1)
+    first = answer.start()
+    second = answer.wait_for_more(first)
+    lab.screenshot("streaming")
+    assert second.startswith(first)
+    lab.wait_idle()
+    text, reason = eval(lab.run(2)[0]["data"]["text/plain"])
+    assert text.startswith(second.rstrip())
+    assert reason == "length"
+    lab.wait_for_text(1, text[-20:].strip())
+    lab.screenshot("streamed")
+    lab.save()
+    saved = server.read_notebook(name)["cells"][1]["outputs"]
+    assert saved[0]["data"] == {"text/plain": text}
+
+
+def test_stop_ends_the_cell_at_once_and_keeps_the_text(lab, open_served):
+    open_served(generate("-o result", tokens=5000), "result.finish_reason, len(result.text) > 0")
+    answer = AnswerCell(lab, 1)
+    seen = answer.start()
+    began = time.monotonic()
+    answer.stop()
+    lab.wait_idle(5)
+    assert time.monotonic() - began < 1
+    lab.wait_for_text(1, STOPPED)
+    assert lab.cell_outputs(1)[0]["data"]["text/plain"].startswith(seen)
+    lab.screenshot("stopped")
+    assert lab.run(2)[0]["data"]["text/plain"] == "('abort', True)"
+
+
+def test_interrupt_ends_the_cell_and_keeps_the_text(lab, open_served):
+    open_served(generate("-o result", tokens=5000), generate(tokens=5))
+    AnswerCell(lab, 1).start()
+    began = time.monotonic()
+    lab.interrupt_kernel()
+    lab.wait_idle(5)
+    assert time.monotonic() - began < 1
+    shown, error, *_ = lab.cell_outputs(1)
+    assert STOPPED in shown["data"]["text/plain"]
+    assert error["ename"] == "KeyboardInterrupt"
+    assert "error" not in {output["output_type"] for output in lab.run(2)}
+
+
+def test_a_reload_in_the_middle_loses_nothing(lab, open_served):
+    cells = ["%last", "%abort all", "result.text"]
+    name = open_served(generate("-o result --temperature 0 -b;", tokens=5000), *cells)
+    before = AnswerCell(lab, 1).start()
+    lab.save()
+    lab.reload(name)
+    joined = AnswerCell(lab, 1).wait_for_more(before)
+    assert joined.startswith(before), "the view of the cell goes on"
+    again = AnswerCell(lab, 2).start()
+    assert again.startswith(joined), "a fresh view begins with what there was"
+    lab.run(3)
+    lab.wait_for_text(1, "abort")
+    lab.wait_for_text(2, STOPPED)
+    lab.screenshot("reloaded")
+    [text] = [eval(output["data"]["text/plain"]) for output in lab.run(4)]
+    assert text.startswith(again)
+    assert lab.cell_outputs(2)[0]["data"]["text/plain"].startswith(text)
+
+
+def test_after_a_restart_texts_are_readable_and_no_widget_is_missing(lab, open_served):
+    open_served(generate("-o result --temperature 0"), "%dashboard", "result")
+    lab.run(1)
+    shown = lab.cell_text(1)
+    lab.run(2)
+    lab.run(3)
+    lab.restart_kernel()
+    lab.screenshot("restarted")
+    assert lab.cell_text(1) == shown
+    assert not lab.widget_errors()
+    lab.run(0)
+    [text, _] = lab.run(1)
+    assert text["data"]["text/plain"].rstrip() in shown
+
+
+def test_a_notebook_of_yesterday_is_readable(lab, open_served, server):
+    cells = [generate("-o result --temperature 0"), generate(tokens=5000), "%dashboard close"]
+    name = open_served(*cells, "%dashboard")
+    lab.run(4)
+    lab.run(1)
+    text = lab.cell_text(1)
+    stopped = AnswerCell(lab, 2)
+    stopped.start()
+    stopped.stop()
+    lab.wait_idle()
+    lab.run(3)
+    reopen_without_kernel(lab, server, name)
+    lab.screenshot("yesterday")
+    assert not lab.widget_errors()
+    assert lab.cell_text(1) == text
+    assert STOPPED in lab.cell_text(2)
+    assert lab.output(4).locator("img").evaluate("(image) => image.naturalWidth") > 500
+
+
+@pytest.mark.xfail(reason="their widgets are saved as views of models that are gone")
+def test_what_was_open_yesterday_leaves_no_widget_error(lab, open_served, server):
+    asked = generate("-o result --tokens", tokens=5)
+    name = open_served(asked, "%dashboard", "%timeline", "result.explore()")
+    for index in range(1, 5):
+        lab.run(index)
+    reopen_without_kernel(lab, server, name)
+    errors = [*lab.errors, *lab.widget_errors()]
+    lab.errors.clear()
+    assert not errors
+
+
+def test_a_hundred_runs_with_widget_state_keep_the_file_small(lab, open_served, server):
+    name = open_served(generate(tokens=3))
+    lab.toggle_widget_state()
+    lab.run_often(1, 2)
+    lab.save()
+    small = (server.root / name).stat().st_size
+    lab.run_often(1, 100)
+    lab.save()
+    assert "widgets" in server.read_notebook(name)["metadata"]
+    assert (server.root / name).stat().st_size - small < 50_000
+    lab.toggle_widget_state()
+
+
+def reopen_without_kernel(lab, server, name: str) -> None:
+    """Save, end the kernel, and open the notebook in a JupyterLab that knows nothing of it."""
+    lab.save()
+    lab.close_all()
+    server.shutdown_kernels()
+    lab.load()
+    lab.open(name)
