@@ -21,7 +21,8 @@ def cells_of(picture: np.ndarray, count: int, size: int) -> list[tuple[int, ...]
     """The colour of the upper left pixel of each cell."""
     columns = MAP_WIDTH // size
     return [
-        tuple(picture[index // columns * size, index % columns * size]) for index in range(count)
+        tuple(picture[index // columns * size, index % columns * size, :3])
+        for index in range(count)
     ]
 
 
@@ -29,13 +30,13 @@ def test_each_block_has_a_cell_in_its_colour():
     names = RequestNames()
     block_map = KVCacheMap(8, bytes([0, 1, 2, 2, 3, 2, 0, 1]), ["a", "b"], [[3, 5, 4], [5, 6]])
     picture = BlockMap(LIGHT).draw(block_map, names)
-    assert picture.shape == (MAP_HEIGHT, MAP_WIDTH, 3)
+    assert picture.shape == (MAP_HEIGHT, MAP_WIDTH, 4)
     free, cached = rgb(LIGHT.free_block), rgb(LIGHT.cached_block)
     cells = cells_of(picture, 8, 36)
     assert cells[:4] == [free, cached, names.colour("a"), names.colour("a")]
     assert cells[4] in (rgb(LIGHT.shared_block), rgb(LIGHT.shared_hatch))
     assert cells[5:] == [names.colour("b"), free, cached]
-    shared = picture[:35, 4 * 36 : 5 * 36 - 1].reshape(-1, 3)
+    shared = picture[:35, 4 * 36 : 5 * 36 - 1, :3].reshape(-1, 3)
     assert {tuple(pixel) for pixel in shared} == {rgb(LIGHT.shared_block), rgb(LIGHT.shared_hatch)}
 
 
@@ -61,7 +62,7 @@ def test_up_to_8192_blocks_have_a_cell_each(num_blocks):
     picture = drawing.draw(KVCacheMap(num_blocks, bytes(num_blocks), [], []), RequestNames())
     assert drawing.blocks_per_cell == 1
     assert len(drawing.cells) == num_blocks
-    assert tuple(picture[0, 0]) == rgb(LIGHT.free_block)
+    assert tuple(picture[0, 0, :3]) == rgb(LIGHT.free_block)
 
 
 def test_larger_pools_share_cells_and_hide_no_used_block():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import kernelserve as ks
 from kernelserve_widgets.dashboard.dashboard import Dashboard
@@ -24,7 +24,8 @@ def measure_dashboard(model: str, options: dict[str, Any], num_pairs: int) -> di
     """Run inside a Jupyter kernel. Each pair is the same batch twice, in turn with and without the dashboard first.
 
     `slowdown` is the median over the pairs of with / without - 1, of the time that the batch took; `step_slowdown` the
-    same of the median time of a step inside the engine.
+    same of the median time of a step inside the engine. `kernel_cpu` is what the dashboard adds to the processor time of
+    the notebook's process, as a share of one core: unlike the others it can be trusted on a busy machine.
     """
     session = NotebookSession.current()
     with ks.LLM(model, show_progress=False, **options) as llm:
@@ -35,31 +36,39 @@ def measure_dashboard(model: str, options: dict[str, Any], num_pairs: int) -> di
         "model": model,
         "streams": _STREAMS,
         "pairs": num_pairs,
-        "slowdown": _median_slowdown([(off[0], on[0]) for off, on, _ in pairs]),
-        "step_slowdown": _median_slowdown([(off[1], on[1]) for off, on, _ in pairs]),
-        "step_ms": round(1e3 * statistics.median(off[1] for off, *_ in pairs), 2),
+        "slowdown": _median_ratio([(off.seconds, on.seconds) for off, on, _ in pairs]),
+        "step_slowdown": _median_ratio([(off.step_s, on.step_s) for off, on, _ in pairs]),
+        "kernel_cpu": round(statistics.median(on.cpu - off.cpu for off, on, _ in pairs), 4),
+        "step_ms": round(1e3 * statistics.median(off.step_s for off, *_ in pairs), 2),
         "frames_per_s": round(statistics.median(frames for *_, frames in pairs), 1),
-        "slowdowns": [round(on[0] / off[0] - 1, 4) for off, on, _ in pairs],
+        "slowdowns": [round(on.seconds / off.seconds - 1, 4) for off, on, _ in pairs],
     }
 
 
-def _pair(
-    session: NotebookSession, llm: ks.LLM, index: int
-) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """Return (batch, step) seconds without and with the dashboard, and its frames a second."""
+class _Run(NamedTuple):
+    seconds: float
+    """Of the batch."""
+    step_s: float
+    """Median of its decode steps."""
+    cpu: float
+    """Processor time of this process for each second."""
+
+
+def _pair(session: NotebookSession, llm: ks.LLM, index: int) -> tuple[_Run, _Run, float]:
+    """Return the runs without and with the dashboard, and its frames a second."""
     without = _run(llm, index) if index % 2 else None
     shown = Dashboard(session)
     shown.show()
     shown.flush()
     before = shown.num_frames
     with_it = _run(llm, index)
-    frames = (shown.num_frames - before) / with_it[0]
+    frames = (shown.num_frames - before) / with_it.seconds
     shown.close()
     return without or _run(llm, index), with_it, frames
 
 
-def _run(llm: ks.LLM, seed: int) -> tuple[float, float]:
-    """Return the seconds of a batch, and the median of its decode steps."""
+def _run(llm: ks.LLM, seed: int) -> _Run:
+    """Generate a batch."""
     numbers = random.Random(seed)
     prompts: list[Any] = [
         [numbers.randrange(_FIRST_ID, _LAST_ID) for _ in range(_PROMPT_TOKENS)]
@@ -70,13 +79,13 @@ def _run(llm: ks.LLM, seed: int) -> tuple[float, float]:
     )
     llm.reset_prefix_cache()
     first = llm.latest_stats.num_steps
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     llm.generate(prompts, params, use_tqdm=False)
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
     records = llm.recent_step_records(first)
     steps = [step_end(one) - one.timestamp for one in records if not one.num_prefill_tokens]
-    return seconds, statistics.median(steps)
+    return _Run(seconds, statistics.median(steps), cpu / seconds)
 
 
-def _median_slowdown(pairs: list[tuple[float, float]]) -> float:
+def _median_ratio(pairs: list[tuple[float, float]]) -> float:
     return round(statistics.median(on / off - 1 for off, on in pairs), 4)

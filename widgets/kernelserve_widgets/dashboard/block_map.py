@@ -50,14 +50,17 @@ class BlockMap:
         self._hatched: npt.NDArray[np.bool_] = np.zeros((0, 0), np.bool_)
 
     def draw(self, block_map: KVCacheMap, names: RequestNames) -> _Pixels:
-        """Return the picture as RGB [height, width, 3]."""
+        """Return the picture as RGBA [height, width, 4]."""
         if block_map.num_blocks != self._num_blocks:
             self._lay_out(block_map.num_blocks)
         self.cells = self._summarise(self._states(block_map))
-        shown = np.append(self.cells, np.uint8(_BACKGROUND))[self._cell_of_pixel]
+        shown = np.append(self.cells, np.uint8(_BACKGROUND)).take(self._cell_of_pixel)
         shown[self._hatched & (shown == _SHARED)] = _HATCH
         owners = [names.colour(request_id) for request_id in block_map.req_ids]
-        return np.array(self._colours + owners[: 256 - _FIRST_OWNER], np.uint8)[shown]
+        colours = [(*colour, 255) for colour in self._colours + owners[: 256 - _FIRST_OWNER]]
+        # One take of whole pixels: four times as fast as one of their parts.
+        pixels = np.array(colours, np.uint8).view(np.uint32)[:, 0].take(shown)
+        return pixels.view(np.uint8).reshape(*shown.shape, 4)
 
     def _states(self, block_map: KVCacheMap) -> npt.NDArray[np.uint8]:
         """Return what to show for each block. Requests beyond the 251st share the last colour."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Dashboard"]
 
 _MIN_INTERVAL_S = {"widget": 0.25, "display": 1.0}
-_COST_FACTOR = 20.0
-"""Drawing may take a twentieth of one core."""
+_COST_FACTOR = 40.0
+"""Drawing may take a fortieth of one core."""
 _REST_S = 2.0
 
 

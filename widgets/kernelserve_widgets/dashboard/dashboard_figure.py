@@ -97,7 +97,8 @@ class DashboardFigure:
         if self._map_pixels is not None:
             top, left = _TOP * self._scale, _LEFT * self._scale
             height, width, _ = self._map_pixels.shape
-            frame[top : top + height, left : left + width, :3] = self._map_pixels
+            place = frame.view(np.uint32)[top : top + height, left : left + width]
+            place[:] = self._map_pixels.view(np.uint32)
         if stale:
             self._encoder.learn(frame)
         return frame
