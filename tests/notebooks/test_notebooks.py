@@ -16,20 +16,61 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 pytestmark = pytest.mark.notebook
 
 
+def one(shown: list[str], part: str) -> str:
+    """Return the outputs of the one cell that shows `part`."""
+    [found] = [cell for cell in shown if part in cell]
+    return found
+
+
 def check_quick_start(shown: list[str]) -> None:
     text = "\n".join(shown)
-    assert text.count("Paris") >= 2
-    assert "The capital of Italy is" in text
-    assert "('length', 24)" in text
-    [cache] = [cell for cell in shown if "from the cache" in cell]
-    _, second = cache.splitlines()
-    assert int(second.split(", ")[1].split()[0]) > 100, cache
-    [stats] = [cell for cell in shown if "0 running, 0 waiting" in cell]
-    assert "blocks: 0 used" in stats
+    assert text.count("Paris") >= 3
+    assert "('stop'," in text
+    assert "Oslo" in one(shown, "chat 'geography'")
+    _, second = one(shown, "of them from the cache").splitlines()
+    assert int(second.split(", ")[1].split()[0]) > 100, second
+    assert "0 running, 0 waiting" in one(shown, "KV blocks: 0 used")
+    assert "InvalidRequestError" in one(shown, "20"), "the mistake is named"
     assert any("8192" in cell or "8,192" in cell for cell in shown), "the limit is named"
+    assert "[picture]" in text, "dashboard and timeline leave pictures"
 
 
-CHECKS: dict[str, Callable[[list[str]], None]] = {"01_quick_start.ipynb": check_quick_start}
+def check_streaming(shown: list[str]) -> None:
+    assert "abort: " in one(shown, "tokens were kept")
+    assert "abort" in one(shown, "(all its clients together)")
+    assert one(shown, "[2]")
+    assert "```" in one(shown, "fibonacci(n - 1)")
+    assert one(shown, "chat 'tour'").count("user:") == 2
+    assert "did you mean --temperature?" in one(shown, "--temprature")
+
+
+def check_scheduler(shown: list[str]) -> None:
+    chunks = one(shown, "of 331 prompt tokens; reading decoded").splitlines()
+    assert len(chunks) >= 5
+    assert "was preempted" in one(shown, " preemptions\n")
+    assert any(cell.strip() == "True" for cell in shown), "a preempted answer equals the solo run"
+    assert " 192 of " in one(shown, "Who checks it?")
+    assert one(shown, "192 from the cache")
+    assert "waits: the only seat is taken" in one(shown, "pair1")
+    assert " rows" in one(shown, " bytes, ")
+
+
+def check_sampling(shown: list[str]) -> None:
+    assert "' Paris' 9" in one(shown, "' capital' 9")
+    assert "--continue-from r1:4:" in one(shown, "instead of ' is'")
+    assert len(one(shown, "  0: ").splitlines()) == 4
+    assert "top_k=5" in one(shown, "min_p=0.1")
+    plain, odd = one(shown, "a token; least expected").splitlines()
+    assert float(plain.split()[0]) < float(odd.split()[0])
+    assert "' fridge'" in odd
+
+
+CHECKS: dict[str, Callable[[list[str]], None]] = {
+    "01_quick_start.ipynb": check_quick_start,
+    "02_streaming.ipynb": check_streaming,
+    "03_watching_the_scheduler.ipynb": check_scheduler,
+    "04_sampling_and_logprobs.ipynb": check_sampling,
+}
 
 
 def test_every_notebook_is_checked() -> None:
@@ -53,7 +94,7 @@ def test_runs(name: str) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     shown = ["".join(output_text(output) for output in cell.outputs) for cell in code]
     CHECKS[name](shown)
-    assert "Paris" in stream.getvalue()
+    assert "kernelserve: smollm2-135m-instruct" in stream.getvalue()
 
 
 def test_a_failing_cell_is_shown_and_fails(tmp_path: Path) -> None:

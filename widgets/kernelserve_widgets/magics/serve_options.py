@@ -7,6 +7,7 @@ import types
 import typing
 from typing import Any, Literal
 
+import kernelserve as ks
 from kernelserve_widgets.magics.option_parser import OptionParser
 
 __all__ = ["engine_options", "serve_parser"]
@@ -21,12 +22,10 @@ SmolLM2-135M-Instruct. A model is a hub id, a folder, or a .gguf file. Another m
 
 
 def serve_parser() -> OptionParser:
-    """Return the parser of the line of %serve; its options are those of `kernelserve.client.EngineOptions`."""
-    from kernelserve.client.engine_options import EngineOptions
-
+    """Return the parser of the line of %serve; its options are those of `kernelserve.EngineOptions`."""
     parser = OptionParser("%serve", _DESCRIPTION)
     parser.add_argument("model", nargs="?", help="hub id, folder or .gguf file")
-    for name, annotation in typing.get_type_hints(EngineOptions).items():
+    for name, annotation in typing.get_type_hints(ks.EngineOptions).items():
         option = f"--{name.replace('_', '-')}"
         kind, choices = _value_type(annotation)
         if kind is bool:
