@@ -90,3 +90,17 @@ def test_quantiles_are_values_that_were_there():
     assert quantile([3.0], 0.95) == 3.0
     assert quantile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.0
     assert quantile([float(value) for value in range(1, 101)], 0.95) == 95.0
+
+
+def test_a_long_fast_run_has_latencies_in_every_bin():
+    ends = [
+        100.0 + index * 0.004 for index in range(8000)
+    ]  # 32 s, more tokens than a list may hold
+    metrics = DashboardMetrics()
+    for begin in range(0, 8000, 100):
+        steps = range(begin, begin + 100)
+        metrics.update([record(i, ends[i], first=i == 0, seconds=0.004) for i in steps], BUSY)
+    numbers = metrics.numbers()
+    assert len(numbers.bins) in (60, 61)
+    assert all(one.latency == pytest.approx(0.004) for one in numbers.bins)
+    assert numbers.throughput == pytest.approx(250, rel=0.01)

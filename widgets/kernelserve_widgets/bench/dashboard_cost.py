@@ -24,8 +24,8 @@ def measure_dashboard(model: str, options: dict[str, Any], num_pairs: int) -> di
     """Run inside a Jupyter kernel. Each pair is the same batch twice, in turn with and without the dashboard first.
 
     `slowdown` is the median over the pairs of with / without - 1, of the time that the batch took; `step_slowdown` the
-    same of the median time of a step inside the engine. `kernel_cpu` is what the dashboard adds to the processor time of
-    the notebook's process, as a share of one core: unlike the others it can be trusted on a busy machine.
+    same of the median time of a step inside the engine. `kernel_cpu` is the processor time that the
+    dashboard adds to the notebook's process, as a share of one core: it can be trusted on a busy machine too.
     """
     session = NotebookSession.current()
     with ks.LLM(model, show_progress=False, **options) as llm:

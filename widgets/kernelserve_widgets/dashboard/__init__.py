@@ -1,0 +1,1 @@
+"""The live dashboard: what the engine does, as numbers, pictures and widgets."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernelserve_widgets.dashboard.dashboard_host import DashboardHost
 from kernelserve_widgets.dashboard.engine_watch import EngineWatch
 from kernelserve_widgets.dashboard.panel_text import as_text
+from kernelserve_widgets.dashboard.theme import theme_of
 from kernelserve_widgets.shell import choose_ui, current_shell
 from kernelserve_widgets.views.cell_display import CellDisplay, MimeBundle
 
@@ -35,7 +36,8 @@ class Dashboard:
         closed          the last picture, for good
 
     Nothing is asked, drawn or sent while nothing changes. Only one dashboard of a notebook is open: showing another one
-    closes it. Without ipywidgets the picture itself is replaced, at most once a second; without matplotlib it is text.
+    closes it. `theme` is light or dark. Without ipywidgets the picture itself is replaced, at most once a second;
+    without matplotlib it is text.
     """
 
     def __init__(
@@ -46,11 +48,12 @@ class Dashboard:
         """Frames drawn so far."""
         self._host = host
         self._theme = theme
+        theme_of(theme)
         self._wants_controls = controls
         self._ui = choose_ui(current_shell(), ui)
         self._lock = threading.RLock()
         self._watch = EngineWatch(host.running_llm)
-        self._painter: Painter | None = _make_painter(theme)
+        self._painter: Painter | None = None if self._ui == "plain" else _make_painter(theme)
         self._place = CellDisplay()
         self._controls: Controls | None = None
         self._controls_place = CellDisplay()

@@ -16,7 +16,8 @@ __all__ = ["BIN_S", "WINDOW_S", "TimeBin", "TokenWindow", "quantile"]
 WINDOW_S = 30.0
 BIN_S = 0.5
 _RATE_S = 3.0
-_MAX_SAMPLES = 4096
+_MAX_GAPS = 512
+"""Of a bin: with more, these stand for all."""
 _MAX_FIRST_TOKENS = 32
 
 
@@ -32,17 +33,41 @@ class TimeBin:
     """95th percentile of the same."""
 
 
+class _Bin:
+    """The tokens of half a second."""
+
+    __slots__ = ("count", "gaps", "quantiles")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.gaps: list[float] = []
+        self.quantiles: tuple[float | None, float | None] | None = None
+        """Of the gaps: median and 95th percentile, once they were asked for."""
+
+    def add_gap(self, seconds: float) -> None:
+        if len(self.gaps) < _MAX_GAPS:
+            self.gaps.append(seconds)
+            self.quantiles = None
+
+    def latencies(self) -> tuple[float | None, float | None]:
+        if self.quantiles is None:
+            self.quantiles = quantile(self.gaps, 0.5), quantile(self.gaps, 0.95)
+        return self.quantiles
+
+
 class TokenWindow:
     """Collects when tokens came. Times are seconds of the engine's clock; memory is bounded.
 
-    `add` must see the lives after the history has taken in the records.
+    `add` must see the lives after the history has taken in the records. Bins begin at whole halves of a second of the
+    clock, so that those of the past do not change while time goes on.
     """
 
     def __init__(self) -> None:
         self.num_tokens = 0
         """All that were counted so far."""
-        self._counts: deque[tuple[float, int]] = deque(maxlen=_MAX_SAMPLES)
-        self._gaps: deque[tuple[float, float]] = deque(maxlen=_MAX_SAMPLES)
+        self._bins: dict[int, _Bin] = {}
+        self._counts: deque[tuple[float, int]] = deque()
+        """Tokens of each step of the last three seconds."""
         self._first_tokens: deque[tuple[float, float]] = deque(maxlen=_MAX_FIRST_TOKENS)
         self._seen: dict[str, int] = {}
         self._begin = math.inf
@@ -60,16 +85,17 @@ class TokenWindow:
         for request_id in ids:
             if (life := requests.get(request_id)) is not None:
                 self._add_life(life, counts)
-        self._counts.extend(sorted(counts.items()))
-        self.num_tokens += sum(counts.values())
+        for time, count in sorted(counts.items()):
+            self._bin_at(time).count += count
+            self._counts.append((time, count))
+            self.num_tokens += count
         self._end = now
         self._forget(requests)
 
     @property
     def throughput(self) -> float:
         """Tokens a second over the last three seconds, or since the first record if that is less."""
-        since = self._end - _RATE_S
-        num_tokens = sum(count for time, count in self._counts if time > since)
+        num_tokens = sum(count for _, count in self._counts)
         span = min(_RATE_S, self._end - self._begin)
         return num_tokens / span if num_tokens and span > 0 else 0.0
 
@@ -85,33 +111,34 @@ class TokenWindow:
 
     def inter_token_latency(self, share: float) -> float | None:
         """Return a quantile of the gaps between tokens of the last three seconds that had any, None if none had."""
-        if not self._gaps:
-            return None
-        since = self._gaps[-1][0] - _RATE_S
-        return quantile([gap for time, gap in self._gaps if time > since], share)
+        with_gaps = [index for index, one in self._bins.items() if one.gaps]
+        since = max(with_gaps, default=0) - _RATE_S / BIN_S
+        recent = [self._bins[index].gaps for index in with_gaps if index > since]
+        return quantile([gap for gaps in recent for gap in gaps], share)
 
     def bins(self) -> list[TimeBin]:
         """Return the window in halves of a second, oldest first. The last one may be cut short by the end."""
-        first = math.floor((self._end - WINDOW_S) / BIN_S) + 1
-        last = math.ceil(self._end / BIN_S) - 1
-        first = max(first, math.floor(self._begin / BIN_S)) if self._begin < math.inf else last + 1
-        counts = [0] * max(0, last - first + 1)
-        gaps: list[list[float]] = [[] for _ in counts]
-        for time, count in self._counts:
-            if 0 <= (index := math.ceil(time / BIN_S) - 1 - first) < len(counts):
-                counts[index] += count
-        for time, gap in self._gaps:
-            if 0 <= (index := math.ceil(time / BIN_S) - 1 - first) < len(counts):
-                gaps[index].append(gap)
+        if self._begin == math.inf:
+            return []
+        first = max(self._first_index(), math.floor(self._begin / BIN_S))
+        nothing = _Bin()
         result = []
-        for index, (count, some) in enumerate(zip(counts, gaps, strict=True)):
-            begin = (first + index) * BIN_S
-            end = min(begin + BIN_S, self._end)
-            seconds = max(end - begin, BIN_S / 2)
-            result.append(
-                TimeBin(self._end - end, count / seconds, quantile(some, 0.5), quantile(some, 0.95))
-            )
+        for index in range(first, math.ceil(self._end / BIN_S)):
+            one = self._bins.get(index, nothing)
+            end = min((index + 1) * BIN_S, self._end)
+            seconds = max(end - index * BIN_S, BIN_S / 2)
+            result.append(TimeBin(self._end - end, one.count / seconds, *one.latencies()))
         return result
+
+    def _first_index(self) -> int:
+        return math.floor((self._end - WINDOW_S) / BIN_S) + 1
+
+    def _bin_at(self, time: float) -> _Bin:
+        index = math.ceil(time / BIN_S) - 1  # one that ends with the last step has an end
+        found = self._bins.get(index)
+        if found is None:
+            found = self._bins[index] = _Bin()
+        return found
 
     def _add_life(self, life: RequestLife, counts: dict[float, int]) -> None:
         seen = self._seen.get(life.request_id, 0)
@@ -125,12 +152,18 @@ class TokenWindow:
             counts[time] = counts.get(time, 0) + 1
         if num_new > len(new):  # more than a life remembers
             counts[new[0]] += num_new - len(new)
-        self._gaps.extend((late, late - early) for early, late in pairwise(times))
+        for early, late in pairwise(times):
+            self._bin_at(late).add_gap(late - early)
         knows_queue = bool(life.spans) and life.spans[0].kind == "queued"
         if seen == 0 and knows_queue and life.first_token_at is not None:
             self._first_tokens.append((life.first_token_at, life.first_token_at - life.queued_at))
 
     def _forget(self, requests: dict[str, RequestLife]) -> None:
+        while self._counts and self._counts[0][0] <= self._end - _RATE_S:
+            self._counts.popleft()
+        first = self._first_index()
+        for index in [index for index in self._bins if index < first]:
+            del self._bins[index]
         if len(self._seen) > 2 * len(requests) + 64:
             self._seen = {key: count for key, count in self._seen.items() if key in requests}
 
