@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kernelserve.outputs import RequestOutput
-from kernelserve_widgets.result import Result
+
+if TYPE_CHECKING:
+    from kernelserve_widgets.result import Result
 
 __all__ = ["AnswerView"]
 

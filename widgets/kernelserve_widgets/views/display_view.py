@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kernelserve.outputs import CompletionOutput, RequestOutput
-from kernelserve_widgets.result import Result
 from kernelserve_widgets.views.cell_display import CellDisplay
 from kernelserve_widgets.views.static_output import static_bundle
+
+if TYPE_CHECKING:
+    from kernelserve_widgets.result import Result
 
 __all__ = ["DisplayView"]
 

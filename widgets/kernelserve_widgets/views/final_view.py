@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelserve.outputs import RequestOutput
-from kernelserve_widgets.result import Result
+
+if TYPE_CHECKING:
+    from kernelserve_widgets.result import Result
 
 __all__ = ["FinalView"]
 

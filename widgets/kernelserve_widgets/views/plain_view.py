@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kernelserve.outputs import CompletionOutput, RequestOutput
-from kernelserve_widgets.result import Result
 from kernelserve_widgets.views.static_output import ending_note
+
+if TYPE_CHECKING:
+    from kernelserve_widgets.result import Result
 
 __all__ = ["PlainView"]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelserve.outputs import CompletionOutput
-from kernelserve_widgets.result import Result
 from kernelserve_widgets.views.cell_display import MimeBundle
 from kernelserve_widgets.views.markdown_fences import fenced, single_fenced_block
 from kernelserve_widgets.views.markdown_links import literal
 from kernelserve_widgets.views.markdown_text import safe_markdown
+
+if TYPE_CHECKING:
+    from kernelserve_widgets.result import Result
 
 __all__ = ["ending_note", "static_bundle"]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernelserve.errors import InvalidRequestError
 from kernelserve.outputs import CompletionOutput
-from kernelserve_widgets.result import Result
 from kernelserve_widgets.shell import cell_id, choose_ui, current_shell
 from kernelserve_widgets.views.cell_display import MimeBundle
 from kernelserve_widgets.views.static_output import static_bundle
@@ -16,6 +15,7 @@ from kernelserve_widgets.views.token_spans import spans_of_text
 from kernelserve_widgets.views.widget_shelf import WidgetShelf
 
 if TYPE_CHECKING:
+    from kernelserve_widgets.result import Result
     from kernelserve_widgets.views.token_widget import TokenWidget
 
 __all__ = ["TokenExplorer", "open_explorers"]

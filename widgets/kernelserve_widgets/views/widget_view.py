@@ -9,13 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelserve.outputs import CompletionOutput, RequestOutput
-from kernelserve_widgets.result import Result
 from kernelserve_widgets.views.cell_display import CellDisplay
 from kernelserve_widgets.views.static_output import ending_note, static_bundle
 from kernelserve_widgets.views.token_spans import TokenSpan, spans_of_delta, spans_of_text
 from kernelserve_widgets.views.widget_shelf import WidgetShelf
 
 if TYPE_CHECKING:
+    from kernelserve_widgets.result import Result
     from kernelserve_widgets.views.answer_widget import AnswerWidget, Payload
 
 __all__ = ["WidgetView", "finished_widgets"]
