@@ -52,6 +52,8 @@ class Result:
     params: SamplingParams
     model: str
     format: str = "text"
+    show_tokens: bool = False
+    """Whether the tokens are shaded by their probabilities."""
     chat: str | None = None
     line: str = ""
     """The options of the magic, as typed."""
@@ -219,7 +221,7 @@ class Result:
 
         if not self.finished or self.execution_count == execution_count():
             return {"text/plain": self.describe()}
-        return static_bundle(self)
+        return static_bundle(self, show_tokens=self.show_tokens)
 
     def _extend(self, output: CompletionOutput, new: CompletionOutput) -> None:
         output.text += new.text

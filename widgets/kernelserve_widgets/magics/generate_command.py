@@ -165,6 +165,7 @@ class GenerateCommand:
             params=pending.params,
             model=llm.engine.config.model,
             format=self.options.format,
+            show_tokens=self.options.tokens,
             chat=self.options.chat,
             line=self.line,
             body=self._body,

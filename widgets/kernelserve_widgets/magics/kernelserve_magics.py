@@ -236,7 +236,7 @@ class KernelServeMagics(Magics):
             num_answers=len(run.result.outputs),
             stop=run.stop,
             stop_hint="",
-            show_tokens=False,
+            show_tokens=run.result.show_tokens,
             snapshot=run.result.snapshot,
         )
 

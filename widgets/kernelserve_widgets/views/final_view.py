@@ -33,5 +33,5 @@ class FinalView:
 
         from kernelserve_widgets.views.static_output import static_bundle
 
-        data, metadata = static_bundle(result)
+        data, metadata = static_bundle(result, show_tokens=result.show_tokens)
         display(data, raw=True, metadata=metadata)
