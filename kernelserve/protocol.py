@@ -24,6 +24,7 @@ import msgspec
 from kernelserve.config import EngineConfig, Lifetime
 from kernelserve.sampling_params import SamplingParams
 from kernelserve.step_record import (
+    EncoderInput,
     KVCacheMap,
     Positional,
     PrefixCacheStats,
@@ -37,6 +38,7 @@ from kernelserve.wire import WireArray
 __all__ = [
     "PROTOCOL_VERSION",
     "ClientHello",
+    "EncoderInput",
     "EngineCoreEvent",
     "EngineCoreEventType",
     "EngineCoreOutput",
@@ -51,6 +53,8 @@ __all__ = [
     "KVCacheMap",
     "LaunchSpec",
     "LogprobsLists",
+    "MultiModalFeatureSpec",
+    "PlaceholderRange",
     "PrefillStats",
     "PrefixCacheStats",
     "QueuedRequest",
@@ -103,6 +107,32 @@ class EngineCoreEvent(Positional):
     timestamp: float
 
 
+class PlaceholderRange(Positional):
+    """Token positions [offset, offset + length) of a prompt that belong to one image."""
+
+    offset: int
+    length: int
+    is_embed: bytes | None = None
+    """One byte (0 or 1) a position: does it take an embedding of the encoder? None: all of them do."""
+
+    @property
+    def num_embeds(self) -> int:
+        """How many embeddings the encoder gives for this image; below `length` when there is a mask."""
+        return self.length if self.is_embed is None else self.is_embed.count(1)
+
+
+class MultiModalFeatureSpec(Positional):
+    """One image of a prompt, as its model's processor made it, and where it goes."""
+
+    modality: str
+    """So far always "image"."""
+    mm_hash: str
+    """Hex digest of everything that changes the features: equal hashes, equal embeddings."""
+    position: PlaceholderRange
+    data: dict[str, WireArray] | None = None
+    """The model's keyword arguments for this image alone (pixel_values, ...). None: the engine has them already."""
+
+
 class EngineCoreRequest(Positional):
     """One request as the engine needs it. Raises nothing: the InputProcessor has checked everything."""
 
@@ -119,6 +149,8 @@ class EngineCoreRequest(Positional):
     """Prefix-cache blocks are shared only between equal salts."""
     external_req_id: str | None = None
     """The caller's own id."""
+    mm_features: list[MultiModalFeatureSpec] = msgspec.field(default_factory=list)
+    """The images of the prompt, by offset; their ranges do not overlap."""
 
 
 class LogprobsLists(Positional):
@@ -246,6 +278,17 @@ class EngineReady(msgspec.Struct, array_like=True, tag="ready", kw_only=True):
     load_seconds: dict[str, float] = {}
     """Phase -> seconds."""
     log_path: str = ""
+    mm_processor_dir: str = ""
+    """Folder with the image processor's settings (preprocessor_config.json, processor_config.json) beside config.json;
+    empty: the model takes no images."""
+    image_token_id: int | None = None
+    """The id that stands for one embedding of an image in a prompt."""
+    max_image_embeds: int = 0
+    """Most embeddings that one image may have: what the encoder cache and one encoder step hold."""
+    max_images_per_prompt: int = 0
+    """0: no limit but the length of the prompt."""
+    mm_cache_bytes: int = 0
+    """Size of the engine's cache of processed images, mirrored by the client; 0: images are always sent."""
 
     def describe(self) -> str:
         """Say what runs, where, and with how much memory, in one line."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
+    "EncoderInput",
     "KVCacheMap",
     "Positional",
     "PrefixCacheStats",
@@ -54,13 +55,24 @@ class SchedulerStats(Positional):
     num_preemptions: int = 0
     num_steps: int = 0
     prefix_cache_stats: PrefixCacheStats = msgspec.field(default_factory=PrefixCacheStats)
+    encoder_cache_size: int = 0
+    """Embeddings that the encoder cache holds at most; 0: the model takes no images."""
+    encoder_cache_used: int = 0
+    """Embeddings that a request still needs."""
+    encoder_cache_cached: int = 0
+    """Embeddings that no request needs, but that are still there."""
+    encoder_cache_queries: int = 0
+    """Images looked up since the engine started, once for each request that needs them."""
+    encoder_cache_hits: int = 0
+    """Images found."""
 
 
 class Refusal(Positional):
     """A request that wanted tokens in a step and got none, and why.
 
     `reason`: `blocks` (needed > available blocks), `budget` (no tokens left), `max_num_seqs` (all seats taken),
-    `preempted_step` (something was preempted in this step, so nobody new was admitted).
+    `preempted_step` (something was preempted in this step, so nobody new was admitted), `encoder` (embeddings of an
+    image: needed > what the encoder cache or the encoder's budget has left).
     Only the first waiting request that was refused is recorded: the ones behind it wait for it.
     """
 
@@ -77,6 +89,14 @@ class QueuedRequest(Positional):
     timestamp: float
     """The engine's monotonic clock when the request had arrived."""
     num_prompt_tokens: int
+
+
+class EncoderInput(Positional):
+    """An image that a request needed in a step."""
+
+    request_id: str
+    mm_hash: str
+    num_embeds: int
 
 
 class StepRecord(Positional):
@@ -114,6 +134,12 @@ class StepRecord(Positional):
     """Request admitted in this step, new or resumed -> tokens that it found in the prefix cache, 0 included."""
     aborted_req_ids: list[str] = []
     """Ended outside of a step's update (abort, error) since the record before."""
+    encoder_inputs: list[EncoderInput] = []
+    """Images that went through the encoder in this step."""
+    encoder_hits: list[EncoderInput] = []
+    """Images that were needed first in this step and had been encoded before."""
+    encode_time: float = 0.0
+    """Seconds of `execute_time` that the encoder took."""
 
 
 class KVCacheMap(Positional):

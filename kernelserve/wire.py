@@ -20,7 +20,7 @@ INLINE_BYTES = 256
 MAX_MESSAGE_BYTES = 256 * 2**20
 """Largest message that is decoded, all frames together."""
 
-_FORMATS = {"int32": "i", "int64": "q", "float32": "f", "uint8": "B"}
+_FORMATS = {"int32": "i", "int64": "q", "float32": "f", "uint8": "B", "bool": "?"}
 _T = TypeVar("_T")
 
 

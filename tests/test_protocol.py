@@ -22,6 +22,8 @@ from kernelserve.protocol import (
     EngineStatus,
     FinishReason,
     KVCacheMap,
+    MultiModalFeatureSpec,
+    PlaceholderRange,
     PrefillStats,
     QueuedRequest,
     Refusal,
@@ -32,12 +34,15 @@ from kernelserve.protocol import (
     UtilityReply,
 )
 from kernelserve.sampling_params import SamplingParams
-from kernelserve.wire import WireDecoder, WireEncoder
+from kernelserve.wire import WireArray, WireDecoder, WireEncoder
 
 FIELDS = {
     "EngineCoreEvent": "type timestamp",
     "EngineCoreRequest": "request_id prompt_token_ids sampling_params arrival_time client_index priority cache_salt "
-    "external_req_id",
+    "external_req_id mm_features",
+    "PlaceholderRange": "offset length is_embed",
+    "MultiModalFeatureSpec": "modality mm_hash position data",
+    "EncoderInput": "request_id mm_hash num_embeds",
     "LogprobsLists": "token_ids logprobs ranks",
     "PrefillStats": "num_prompt_tokens num_cached_tokens",
     "EngineCoreOutput": "request_id new_token_ids new_logprobs new_prompt_logprobs finish_reason stop_reason events "
@@ -46,18 +51,19 @@ FIELDS = {
     "UtilityOutput": "call_id result failure",
     "PrefixCacheStats": "requests queries hits preempted_requests preempted_queries preempted_hits",
     "SchedulerStats": "num_running_reqs num_waiting_reqs num_total_blocks num_used_blocks num_cached_blocks "
-    "num_free_blocks kv_cache_usage num_preemptions num_steps prefix_cache_stats",
+    "num_free_blocks kv_cache_usage num_preemptions num_steps prefix_cache_stats "
+    "encoder_cache_size encoder_cache_used encoder_cache_cached encoder_cache_queries encoder_cache_hits",
     "Refusal": "request_id reason needed available",
     "StepRecord": "step timestamp token_budget num_scheduled_tokens num_prefill_tokens num_decode_tokens new_req_ids "
     "resumed_req_ids preempted_req_ids finished_req_ids refusals num_running_reqs num_waiting_reqs num_used_blocks "
     "num_cached_blocks num_free_blocks schedule_time execute_time sample_time update_time queued num_cached_tokens "
-    "aborted_req_ids",
+    "aborted_req_ids encoder_inputs encoder_hits encode_time",
     "QueuedRequest": "request_id timestamp num_prompt_tokens",
     "KVCacheMap": "num_blocks states req_ids block_tables",
     "EngineStatus": "phase seconds done",
     "EngineReady": "protocol_version engine_id version pid client_index config model_type max_model_len vocab_size "
     "block_size num_gpu_blocks kv_cache_bytes weight_bytes tokenizer_dir eos_token_ids generation_defaults "
-    "load_seconds log_path",
+    "load_seconds log_path mm_processor_dir image_token_id max_image_embeds max_images_per_prompt mm_cache_bytes",
     "EngineFailure": "code phase message traceback",
     "EngineDead": "message traceback code",
     "EngineCoreOutputs": "outputs scheduler_stats step_record timestamp",
@@ -163,3 +169,21 @@ def test_a_request_survives_the_way(ids, salt, temperature, priority):
     request = EngineCoreRequest("r", ids, params, 1.0, 0, priority, salt, "ext")
     decoder: WireDecoder[EngineCoreRequest] = WireDecoder(EngineCoreRequest)
     assert decoder.decode(WireEncoder().encode(request)) == request
+
+
+def test_the_images_of_a_request_travel_out_of_band():
+    pixels = WireArray("float32", (1, 3, 8, 8), bytes(768))
+    mask = WireArray("bool", (2, 1), b"\1\0")
+    features = [
+        MultiModalFeatureSpec(
+            "image", "aa", PlaceholderRange(1, 4), {"pixels": pixels, "mask": mask}
+        ),
+        MultiModalFeatureSpec("image", "bb", PlaceholderRange(7, 3, b"\0\1\1"), None),
+    ]
+    request = EngineCoreRequest("r", [1] * 12, SamplingParams(), 1.0, mm_features=features)
+    frames = WireEncoder().encode(request)
+    assert [len(memoryview(frame)) for frame in frames[1:]] == [768]
+    decoded: EngineCoreRequest = WireDecoder[EngineCoreRequest](EngineCoreRequest).decode(frames)
+    assert decoded == request
+    assert [feature.position.num_embeds for feature in decoded.mm_features] == [4, 2]
+    assert mask.tolist() == [[True], [False]]
