@@ -130,7 +130,9 @@ class MultiModalFeatureSpec(Positional):
     """Hex digest of everything that changes the features: equal hashes, equal embeddings."""
     position: PlaceholderRange
     data: dict[str, WireArray] | None = None
-    """The model's keyword arguments for this image alone (pixel_values, ...). None: the engine has them already."""
+    """The model's keyword arguments, exactly as its processor gives them when it is called with this image alone: the
+    leading dimension is kept, so those of several images are joined along axis 0 (Idefics3: along its tiles, axis 1,
+    after padding). None: the engine has them already."""
 
 
 class EngineCoreRequest(Positional):
