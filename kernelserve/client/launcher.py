@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernelserve.child_environment import child_environment
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_process import EngineProcess
 from kernelserve.client.lifeline_pipe import LifelinePipe
@@ -30,9 +31,6 @@ from kernelserve.version import __version__
 __all__ = ["launch_engine"]
 
 _MAX_LOGS = 20
-_SCRUBBED = ("MPLBACKEND", "JPY_PARENT_PID", "JPY_SESSION_NAME")
-"""Meant for the kernel alone: they would make the engine draw into it, or end it for the wrong parent."""
-
 _SPIN_COUNT = "2000"
 """Torch's threads wait for each other at every operator. Spinning for as long as OpenMP does by default makes a
 step ten times slower as soon as anything else, the notebook for one, wants a core; so little of it costs nothing
@@ -101,14 +99,9 @@ def _spawn(pipe: LifelinePipe, log_path: Path) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    environment = {key: value for key, value in os.environ.items() if key not in _SCRUBBED}
+    environment = child_environment()
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
-    root = Path(__file__).parents[2]
-    if root.name not in ("site-packages", "dist-packages"):
-        # A checkout that is on sys.path only in this process.
-        paths = [str(root), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return environment
 
 
