@@ -21,7 +21,7 @@ _CHOICES = {
     "policy": ("fcfs", "priority"),
     "logprobs_mode": ("raw_logprobs", "processed_logprobs"),
 }
-_POSITIVE = ("block_size", "max_num_seqs", "max_num_batched_tokens")
+_POSITIVE = ("block_size", "max_num_seqs", "max_num_batched_tokens", "encoder_cache_size")
 _POSITIVE_OR_NONE = ("max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks", "num_threads")
 
 
@@ -60,6 +60,8 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     long_prefill_token_threshold: int = 0
     """Most prompt tokens that one request gets in one step; 0 means no limit but the budget."""
     policy: SchedulerPolicy = "fcfs"
+    encoder_cache_size: int = 8192
+    """Embeddings of encoded images that are kept; no image may have more. Each takes as much as one hidden state."""
 
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"

@@ -31,6 +31,7 @@ class EngineOptions(TypedDict, total=False):
     max_num_batched_tokens: int
     long_prefill_token_threshold: int
     policy: SchedulerPolicy
+    encoder_cache_size: int
     max_logprobs: int
     logprobs_mode: str
     num_step_records: int

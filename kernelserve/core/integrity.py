@@ -66,6 +66,7 @@ def check_kv_cache(manager: KVCacheManager) -> None:
 def check_requests(state: SchedulerState) -> None:
     """Raise AssertionError unless live requests are in one place and running ones have blocks."""
     manager = state.kv_cache_manager
+    state.encoder_cache.check_integrity()
     check_kv_cache(manager)
     running = [request.request_id for request in state.running]
     waiting = [request.request_id for request in state.waiting]
@@ -81,7 +82,13 @@ def check_requests(state: SchedulerState) -> None:
         assert request.num_computed_tokens <= num_blocks * manager.block_size, (
             f"{request} lacks blocks"
         )
+        for mm_hash in state.encoder_cache.hashes_of(request.request_id):
+            assert any(f.mm_hash == mm_hash for f in request.mm_features), (
+                f"{request} holds {mm_hash}"
+            )
     for request in state.waiting:
+        held = state.encoder_cache.hashes_of(request.request_id)
+        assert not held, f"{request} waits and holds images"
         expected = RequestStatus.PREEMPTED if request.num_preemptions else RequestStatus.WAITING
         assert request.status is expected, f"{request} is among the waiting ones"
         assert request.num_computed_tokens == 0, f"{request} waits with computed tokens"

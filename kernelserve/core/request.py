@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import IntEnum
 
-from kernelserve.core.block_hash import BlockHasher
+from kernelserve.core.block_hash import BlockHasher, ImageSpan
 from kernelserve.protocol import (
     EngineCoreEvent,
     EngineCoreEventType,
     EngineCoreRequest,
     FinishReason,
+    MultiModalFeatureSpec,
     PrefillStats,
 )
 from kernelserve.sampling_params import SamplingParams
@@ -65,6 +67,7 @@ class Request:
         "client_index",
         "events",
         "max_tokens",
+        "mm_features",
         "num_computed_tokens",
         "num_preemptions",
         "num_prompt_tokens",
@@ -90,6 +93,7 @@ class Request:
         client_index: int = 0,
         priority: int = 0,
         cache_salt: str | None = None,
+        mm_features: Sequence[MultiModalFeatureSpec] = (),
     ) -> None:
         self.request_id = request_id
         self.sampling_params = sampling_params
@@ -104,7 +108,10 @@ class Request:
         self.output_token_ids: list[int] = []
         self.num_computed_tokens = 0
         self.block_hashes: list[bytes] = []
-        self._hasher = BlockHasher(block_size, cache_salt=cache_salt)
+        self.mm_features = list(mm_features)
+        """The images of the prompt, by offset."""
+        images = [ImageSpan(f.mm_hash, f.position.offset, f.position.length) for f in mm_features]
+        self._hasher = BlockHasher(block_size, cache_salt=cache_salt, images=images)
         self._hasher.extend(self.block_hashes, self.all_token_ids)
 
         self.status = RequestStatus.WAITING
@@ -129,6 +136,7 @@ class Request:
             client_index=request.client_index,
             priority=request.priority,
             cache_salt=request.cache_salt,
+            mm_features=request.mm_features,
         )
 
     @property

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelserve.config import SchedulerPolicy
+from kernelserve.core.encoder_cache_manager import EncoderCacheManager
+from kernelserve.core.image_check import find_image_problem
 from kernelserve.core.integrity import check_requests
 from kernelserve.core.kv_cache_manager import KVCacheManager
 from kernelserve.core.request import Request, RequestStatus
@@ -44,11 +46,13 @@ class Scheduler:
         long_prefill_token_threshold: int = 0,
         policy: SchedulerPolicy = "fcfs",
         num_step_records: int = 4096,
+        encoder_cache: EncoderCacheManager | None = None,
     ) -> None:
         self.max_model_len = min(max_model_len, kv_cache_manager.max_model_len)
         """Longest sequence in effect: the model's limit, or what the whole KV cache holds."""
         self._kv = kv_cache_manager
-        self._state = SchedulerState(kv_cache_manager, policy)
+        self._encoder_cache = encoder_cache or EncoderCacheManager(0)
+        self._state = SchedulerState(kv_cache_manager, policy, self._encoder_cache)
         limits = SchedulerLimits(max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold)
         self._planner = StepPlanner(self._state, limits)
         self._updater = StepUpdater(self._state, self.max_model_len)
@@ -69,13 +73,18 @@ class Scheduler:
         """The record of the last plan, None if it left none."""
         return self._recorder.last_record
 
+    @property
+    def max_image_embeds(self) -> int:
+        """Most embeddings that an image may have; 0: the model takes no images."""
+        return min(self._encoder_cache.capacity, self.max_model_len - 1)
+
     def why_impossible(self, request: Request) -> str | None:
         """Return why `request` could never run, or None. What fits alone will run at some time."""
         num_prompt = request.num_prompt_tokens
         if num_prompt == 0:
             return "the prompt is empty"
         if num_prompt < self.max_model_len:
-            return None
+            return find_image_problem(request, self._encoder_cache.capacity)
         if self.max_model_len == self._kv.capacity:
             size, num_blocks = self._kv.block_size, self._kv.pool.num_total_blocks
             return (
@@ -116,7 +125,8 @@ class Scheduler:
         """Plan the next step. The plan may be empty and still name finished requests."""
         self._state.now = now
         plan = self._planner.plan_step()
-        output = plan.build(*self._state.take_changes())
+        evicted = self._encoder_cache.take_evicted()
+        output = plan.build(*self._state.take_changes(), evicted)
         self._recorder.record_schedule(plan, output, self._state)
         return output
 
@@ -184,6 +194,11 @@ class Scheduler:
             num_preemptions=self._state.num_preemptions,
             num_steps=self._recorder.num_steps,
             prefix_cache_stats=msgspec.structs.replace(self._kv.prefix_cache_stats),
+            encoder_cache_size=self._encoder_cache.capacity,
+            encoder_cache_used=self._encoder_cache.num_used_embeds,
+            encoder_cache_cached=self._encoder_cache.num_cached_embeds,
+            encoder_cache_queries=self._encoder_cache.num_queries,
+            encoder_cache_hits=self._encoder_cache.num_hits,
         )
 
     def kv_cache_map(self) -> KVCacheMap:

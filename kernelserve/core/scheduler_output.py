@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelserve.protocol import LogprobsLists
+from kernelserve.protocol import LogprobsLists, MultiModalFeatureSpec
 from kernelserve.sampling_params import SamplingParams
 
 __all__ = ["CachedRequestData", "ModelRunnerOutput", "NewRequestData", "SchedulerOutput"]
@@ -25,6 +25,8 @@ class NewRequestData:
     block_ids: list[int]
     num_computed_tokens: int
     """Tokens whose K/V are already in the cache: a prefix hit."""
+    mm_features: list[MultiModalFeatureSpec] = field(default_factory=list)
+    """The images of the prompt, by offset."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class SchedulerOutput:
     Invariants: every id of `num_scheduled_tokens` is in exactly one of the two request lists; all counts are > 0;
     their sum is `total_num_scheduled_tokens`, at most the token budget. The runner drops `finished_req_ids` (ended
     since the last plan) and `preempted_req_ids` first: an id may be finished here and new again in the same plan.
+    The same goes for `free_encoder_mm_hashes` and `scheduled_encoder_inputs`. Each embedding that a scheduled token
+    takes comes out of the encoder in this plan or has done so before and has not been freed.
     """
 
     scheduled_new_reqs: list[NewRequestData]
@@ -52,6 +56,10 @@ class SchedulerOutput:
     total_num_scheduled_tokens: int
     finished_req_ids: set[str]
     preempted_req_ids: set[str]
+    scheduled_encoder_inputs: list[MultiModalFeatureSpec] = field(default_factory=list)
+    """Images to encode, each hash once; their data are present."""
+    free_encoder_mm_hashes: list[str] = field(default_factory=list)
+    """Encoder outputs to drop; unknown ones are ignored."""
 
 
 @dataclass(slots=True)
@@ -66,3 +74,7 @@ class ModelRunnerOutput:
     """Only in the step that completes a prompt: rows for prompt positions 1..n-1."""
     errors: dict[str, str] = field(default_factory=dict)
     """Requests that failed by themselves (NaN logits, empty token mask): id -> one-line reason."""
+    failed_encoder_mm_hashes: list[str] = field(default_factory=list)
+    """Images that could not be encoded; the requests of this step that needed them are among `errors`."""
+    encode_time: float = 0.0
+    """Seconds that the encoder took."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernelserve.config import SchedulerPolicy
+from kernelserve.core.encoder_cache_manager import EncoderCacheManager
 from kernelserve.core.kv_cache_manager import KVCacheManager
 from kernelserve.core.request import Request, RequestStatus
 from kernelserve.core.request_queue import create_request_queue, priority_key
@@ -22,11 +23,17 @@ class SchedulerState:
                   `- preempt-'
 
     Invariants: a request of `requests` is in exactly one of waiting and running; exactly the
-    running ones have blocks.
+    running ones have blocks; only running ones refer to encoded images.
     """
 
-    def __init__(self, kv_cache_manager: KVCacheManager, policy: SchedulerPolicy) -> None:
+    def __init__(
+        self,
+        kv_cache_manager: KVCacheManager,
+        policy: SchedulerPolicy,
+        encoder_cache: EncoderCacheManager,
+    ) -> None:
         self.kv_cache_manager = kv_cache_manager
+        self.encoder_cache = encoder_cache
         self.policy = policy
         self.requests: dict[str, Request] = {}
         self.waiting = create_request_queue(policy)
@@ -60,6 +67,7 @@ class SchedulerState:
         Its output tokens stay: they are computed again like the prompt, and never emitted twice.
         """
         self.kv_cache_manager.free(request)
+        self.encoder_cache.release_all(request.request_id)
         self.running.remove(request)
         request.num_computed_tokens = 0
         request.num_preemptions += 1
@@ -79,6 +87,7 @@ class SchedulerState:
                 any_running = True
                 failed = request.status is RequestStatus.FINISHED_ERROR
                 self.kv_cache_manager.free(request, forget=failed)
+                self.encoder_cache.release_all(req_id)
             else:
                 self.waiting.remove(request)
             del self.requests[req_id]

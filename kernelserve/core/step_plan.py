@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelserve.core.request import Request
 from kernelserve.core.scheduler_output import CachedRequestData, NewRequestData, SchedulerOutput
-from kernelserve.protocol import Refusal
+from kernelserve.protocol import EncoderInput, MultiModalFeatureSpec, Refusal
 
 __all__ = ["StepPlan"]
 
@@ -18,6 +18,9 @@ class StepPlan:
     __slots__ = (
         "admitted",
         "budget",
+        "encoder_budget",
+        "encoder_hits",
+        "encoder_inputs",
         "granted",
         "new_req_ids",
         "num_decode_tokens",
@@ -38,6 +41,11 @@ class StepPlan:
         self.resumed_req_ids: list[str] = []
         self.preempted_req_ids: list[str] = []
         self.refusals: list[Refusal] = []
+        self.encoder_budget = token_budget
+        """Embeddings that may still be encoded; below 0 after an image that is larger than all of it."""
+        self.encoder_inputs: dict[str, tuple[str, MultiModalFeatureSpec]] = {}
+        """Content hash -> the request that was the first to need the image, and the image."""
+        self.encoder_hits: list[EncoderInput] = []
         self.num_decode_tokens = 0
         """Single tokens behind a prompt; known after `build`."""
 
@@ -63,7 +71,12 @@ class StepPlan:
         """Note that a request wanted tokens and gets none."""
         self.refusals.append(Refusal(request.request_id, reason, needed, available))
 
-    def build(self, finished_req_ids: set[str], preempted_req_ids: set[str]) -> SchedulerOutput:
+    def build(
+        self,
+        finished_req_ids: set[str],
+        preempted_req_ids: set[str],
+        free_encoder_mm_hashes: list[str],
+    ) -> SchedulerOutput:
         """Advance the granted requests and return the plan as data."""
         counts: dict[str, int] = {}
         req_ids: list[str] = []
@@ -89,6 +102,8 @@ class StepPlan:
             total_num_scheduled_tokens=self.token_budget - self.budget,
             finished_req_ids=finished_req_ids,
             preempted_req_ids=preempted_req_ids,
+            scheduled_encoder_inputs=[feature for _, feature in self.encoder_inputs.values()],
+            free_encoder_mm_hashes=free_encoder_mm_hashes,
         )
 
     @staticmethod
@@ -100,4 +115,5 @@ class StepPlan:
             sampling_params=request.sampling_params,
             block_ids=block_ids,
             num_computed_tokens=request.num_computed_tokens,
+            mm_features=request.mm_features,
         )

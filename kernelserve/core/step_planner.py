@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelserve.core.encoder_planner import EncoderPlanner
 from kernelserve.core.request import Request
 from kernelserve.core.scheduler_limits import SchedulerLimits
 from kernelserve.core.scheduler_state import SchedulerState
@@ -28,6 +29,7 @@ class StepPlanner:
         self.limits = limits
         self._state = state
         self._kv = state.kv_cache_manager
+        self._encoder = EncoderPlanner(state.encoder_cache)
 
     def plan_step(self) -> StepPlan:
         """Decide who gets how many tokens and blocks in this step."""
@@ -47,6 +49,14 @@ class StepPlanner:
             elif num_tokens == 0:
                 index += 1
                 continue
+            needs = None
+            if request.mm_features:
+                needs = self._encoder.fit(request, request.num_computed_tokens, num_tokens, plan)
+                num_tokens = needs.num_tokens
+                if num_tokens == 0:
+                    plan.refuse(request, "encoder", needs.needed, needs.available)
+                    index += 1
+                    continue
             new_block_ids = self._kv.allocate_slots(request, num_tokens)
             if new_block_ids is None:
                 victim = self._state.choose_victim()
@@ -58,12 +68,15 @@ class StepPlanner:
                 self._preempt(victim, plan)
                 continue  # the same request again or, if it was the victim, the next one
             plan.grant(request, num_tokens, new_block_ids)
+            if needs is not None:
+                self._encoder.commit(request, needs, plan)
             index += 1
         for request in running[index:]:
             plan.refuse(request, "budget")
 
     def _preempt(self, victim: Request, plan: StepPlan) -> None:
         plan.revoke(victim)
+        self._encoder.revoke(victim, plan)
         plan.preempted_req_ids.append(victim.request_id)
         self._state.preempt(victim)
 
@@ -97,6 +110,11 @@ class StepPlanner:
         hits = self._kv.find_cached_blocks(request)
         num_cached_tokens = len(hits) * self._kv.block_size
         num_tokens = self._cut(request, request.num_tokens - num_cached_tokens, plan.budget)
+        images = self._encoder.fit(request, num_cached_tokens, num_tokens, plan)
+        num_tokens = images.num_tokens
+        if num_tokens == 0:
+            plan.refuse(request, "encoder", images.needed, images.available)
+            return False
         block_ids = self._kv.admit(request, hits, num_tokens)
         if block_ids is None:
             needed, available = self._kv.blocks_needed(request, hits), self._kv.num_available_blocks
@@ -106,6 +124,7 @@ class StepPlanner:
         if request.num_preemptions == 0:
             request.prefill_stats = PrefillStats(request.num_prompt_tokens, num_cached_tokens)
         self._state.admit(request, num_cached_tokens)
+        self._encoder.commit(request, images, plan)
         plan.admit(request, num_tokens, block_ids)
         return True
 

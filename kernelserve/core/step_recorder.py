@@ -8,7 +8,7 @@ from kernelserve.core.request import Request
 from kernelserve.core.scheduler_output import SchedulerOutput
 from kernelserve.core.scheduler_state import SchedulerState
 from kernelserve.core.step_plan import StepPlan
-from kernelserve.protocol import QueuedRequest, StepRecord
+from kernelserve.protocol import EncoderInput, QueuedRequest, StepRecord
 
 __all__ = ["StepRecorder"]
 
@@ -70,6 +70,11 @@ class StepRecorder:
                 new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs
             },
             aborted_req_ids=self._aborted_req_ids,
+            encoder_inputs=[
+                EncoderInput(req_id, feature.mm_hash, feature.position.num_embeds)
+                for req_id, feature in plan.encoder_inputs.values()
+            ],
+            encoder_hits=plan.encoder_hits,
         )
         self._queued, self._aborted_req_ids = {}, []
         self.num_steps += 1

@@ -31,10 +31,14 @@ class StepUpdater:
         ended: list[Request] = []
         sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
         requests = self._state.requests
+        for mm_hash in output.failed_encoder_mm_hashes:
+            self._state.encoder_cache.forget(mm_hash)
         for req_id in plan.num_scheduled_tokens:
             request = requests.get(req_id)
             if request is None or request.status is not RequestStatus.RUNNING:
                 continue
+            if request.mm_features:
+                self._release_images(request)
             if output.errors and req_id in output.errors:
                 new_token_ids: list[int] = []
                 self._fail(request, output.errors[req_id])
@@ -54,6 +58,16 @@ class StepUpdater:
             client_outputs.append(core_output)
         self._state.finish(ended)
         return outputs, ended
+
+    def _release_images(self, request: Request) -> None:
+        """Let go of the images whose last token is computed: only one that is cut is still needed."""
+        done = request.num_computed_tokens
+        needed = {
+            feature.mm_hash
+            for feature in request.mm_features
+            if feature.position.offset < done < feature.position.offset + feature.position.length
+        }
+        self._state.encoder_cache.keep_only(request.request_id, needed)
 
     def _append(self, request: Request, sampled: list[int] | None) -> list[int]:
         """Append sampled tokens until one ends the request; return those that count."""

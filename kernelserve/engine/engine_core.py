@@ -83,6 +83,8 @@ class EngineCore:
         sampled = self.clock()
         outputs = self.scheduler.update_from_output(plan, output, sampled)
         self._record_times(began, scheduled, executed, sampled)
+        if self.last_record is not None:
+            self.last_record.encode_time = output.encode_time
         return outputs
 
     def _execute(self, plan: SchedulerOutput) -> tuple[ModelRunnerOutput, float]:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kernelserve.config import EngineConfig
+from kernelserve.core.encoder_cache_manager import EncoderCacheManager
 from kernelserve.core.kv_cache_manager import KVCacheManager
 from kernelserve.core.scheduler import Scheduler
 from kernelserve.engine.engine_core import EngineCore
@@ -44,6 +45,7 @@ def load_engine(
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         policy=config.policy,
         num_step_records=config.num_step_records,
+        encoder_cache=EncoderCacheManager(config.encoder_cache_size if info.takes_images else 0),
     )
     return EngineCore(scheduler, executor, clock=clock, eager_aborts=eager_aborts)
 
@@ -73,6 +75,9 @@ def describe_engine(spec: LaunchSpec, core: EngineCore, *, log_path: str) -> Eng
         generation_defaults=info.generation_defaults,
         load_seconds=info.load_seconds,
         log_path=log_path,
+        mm_processor_dir=info.processor_dir,
+        image_token_id=info.image_token_id,
+        max_image_embeds=core.scheduler.max_image_embeds,
     )
 
 

@@ -6,10 +6,12 @@ import sys
 from typing import Any
 
 from kernelserve.errors import UnsupportedModelError
+from kernelserve.model.vision_recipes import VISION_RECIPES
 
 __all__ = ["check_config", "longest_context", "resolve_model_class"]
 
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
+_BIDIRECTIONAL_IMAGES = frozenset({"gemma3", "paligemma"})
 _ALIBI_TYPES = frozenset({"bloom", "mpt"})
 _NOT_CAUSAL = (
     "ForMaskedLM",
@@ -31,10 +33,12 @@ def check_config(config: Any) -> None:
             raise UnsupportedModelError(
                 f"{name} does not generate text: it is not a causal decoder"
             )
-    if getattr(config, "vision_config", None) or getattr(config, "audio_config", None):
-        raise UnsupportedModelError(
-            f"{kind} takes images or sound: only text models can be served for now"
-        )
+    if getattr(config, "audio_config", None):
+        raise UnsupportedModelError(f"{kind} takes sound: only text and images can be served")
+    if getattr(config, "vision_config", None):
+        _check_vision(kind)
+        check_config(config.get_text_config())
+        return
     if getattr(config, "alibi", False) or kind in _ALIBI_TYPES:
         raise UnsupportedModelError(
             f"{kind} adds position biases (ALiBi) to its attention scores, which paged attention "
@@ -48,6 +52,19 @@ def check_config(config: Any) -> None:
     _check_layer_types(config)
 
 
+def _check_vision(kind: str) -> None:
+    if kind in _BIDIRECTIONAL_IMAGES:
+        raise UnsupportedModelError(
+            f"the tokens of an image of {kind} see each other in both directions, which the paged "
+            "attention does not do yet"
+        )
+    if kind not in VISION_RECIPES:
+        raise UnsupportedModelError(
+            f"{kind} takes images in a way that is not known here: the models that can see are "
+            f"{', '.join(sorted(VISION_RECIPES))}"
+        )
+
+
 def _check_layer_types(config: Any) -> None:
     strange = set(getattr(config, "layer_types", None) or []) - _LAYER_TYPES
     if strange:
@@ -59,15 +76,28 @@ def _check_layer_types(config: Any) -> None:
 
 
 def resolve_model_class(config: Any) -> Any:
-    """Return the causal LM class of `config`. Raises UnsupportedModelError if it cannot run here."""
-    from transformers import AutoModelForCausalLM
+    """Return the class that generates text. Raises UnsupportedModelError if it cannot run here."""
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    if getattr(config, "vision_config", None):
+        _check_decoder(config, _look_up(AutoModel, config.get_text_config()))
+        return _look_up(AutoModelForImageTextToText, config)
+    model_class = _look_up(AutoModelForCausalLM, config)
+    _check_decoder(config, model_class)
+    return model_class
+
+
+def _look_up(auto_class: Any, config: Any) -> Any:
+    if type(config) not in auto_class._model_mapping:
+        raise UnsupportedModelError(
+            f"transformers has no model of type {config.model_type!r} that generates text"
+        )
+    model_class = auto_class._model_mapping[type(config)]
+    return model_class[0] if isinstance(model_class, tuple) else model_class
+
+
+def _check_decoder(config: Any, model_class: Any) -> None:
     kind = config.model_type
-    if type(config) not in AutoModelForCausalLM._model_mapping:
-        raise UnsupportedModelError(f"transformers has no causal language model for {kind!r}")
-    model_class = AutoModelForCausalLM._model_mapping[type(config)]
-    if isinstance(model_class, tuple):
-        model_class = model_class[0]
     if getattr(model_class, "_is_stateful", False):
         raise UnsupportedModelError(
             f"{kind} is a state-space, recurrent or hybrid model: its state does not live in a "
@@ -78,7 +108,6 @@ def resolve_model_class(config: Any) -> Any:
             f"the attention of {kind} does not go through transformers' attention interface, so "
             "the paged KV cache cannot be put under it"
         )
-    return model_class
 
 
 def longest_context(config: Any) -> tuple[int, str]:

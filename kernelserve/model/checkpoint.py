@@ -33,6 +33,10 @@ class Checkpoint(Protocol):
         """Return a folder with tokenizer.json, made once in the cache if need be; empty: none."""
         ...
 
+    def processor_dir(self) -> str:
+        """Return the folder with the settings of the image processor; empty: the model takes no images."""
+        ...
+
     def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
         """Return all tokens that end an answer; the first is the primary one."""
         ...

@@ -10,7 +10,7 @@ import torch
 from kernelserve.errors import ModelFilesError, UnsupportedModelError
 from kernelserve.model import model_defaults
 from kernelserve.model.model_files import read_json, weight_bytes, weight_files
-from kernelserve.model.paged_attention import ATTENTION_NAME
+from kernelserve.model.paged_attention import attention_names
 from kernelserve.model.tokenizer_files import convert_tokenizer, tokenizer_key
 from kernelserve.paths import cache_dir
 
@@ -49,7 +49,7 @@ class FolderCheckpoint:
             str(self.folder),
             config=config,
             dtype=dtype,
-            attn_implementation=ATTENTION_NAME,
+            attn_implementation=attention_names(config),
             device_map=None if device.type == "cpu" else {"": device},
             output_loading_info=True,
         )
@@ -66,6 +66,9 @@ class FolderCheckpoint:
         if not key:
             return ""
         return convert_tokenizer(cache_dir() / "tokenizers" / key, self._load_tokenizer)
+
+    def processor_dir(self) -> str:
+        return str(self.folder)
 
     def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
         return model_defaults.eos_token_ids(self.folder, tokenizer_dir, config)

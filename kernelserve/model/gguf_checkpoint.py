@@ -87,6 +87,9 @@ class GgufCheckpoint:
         target = cache_dir() / "tokenizers" / f"gguf-{self.file.header_digest()[:24]}"
         return convert_tokenizer(target, self._load_tokenizer)
 
+    def processor_dir(self) -> str:
+        return ""
+
     def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
         found = model_defaults.eos_token_ids(Path(tokenizer_dir), tokenizer_dir, config)
         named = (self.file.metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in _END_TOKENS)

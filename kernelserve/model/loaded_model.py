@@ -12,6 +12,7 @@ from kernelserve.attention import AttentionBackend, AttentionMetadata, LayerKVCa
 from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.kv_cache_spec import KVCacheSpec
 from kernelserve.model.paged_attention import PagedAttention
+from kernelserve.model.vision_model import VisionModel
 
 __all__ = ["LoadedModel"]
 
@@ -21,7 +22,7 @@ class LoadedModel:
     """The model and what the engine must know about it. `attach` comes before `forward`."""
 
     module: Any
-    """A transformers causal LM on `device`, in eval mode, without gradients."""
+    """A transformers model that generates text, on `device`, in eval mode, without gradients."""
     hf_config: Any
     dtype: torch.dtype
     device: torch.device
@@ -37,6 +38,9 @@ class LoadedModel:
     """Empty: the model brings no tokenizer."""
     eos_token_ids: list[int]
     generation_defaults: dict[str, Any]
+    processor_dir: str = ""
+    """Folder with the settings of the image processor; empty: the model takes no images."""
+    vision: VisionModel | None = None
     kv_cache_spec: KVCacheSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,25 +83,35 @@ class LoadedModel:
         positions: torch.Tensor,
         metadata: AttentionMetadata,
         logits_indices: torch.Tensor,
+        *,
+        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Run one flattened row of tokens; return the logits of the asked rows.
 
         Args:
-            input_ids, positions: int64 [T]
+            input_ids: int64 [T]
+            positions: int64 [T]; [3, T] if the vision model uses M-RoPE and some token needs it.
             logits_indices: int64 [R], rows of the T; may be empty.
+            inputs_embeds: [T, hidden], to be used in place of the ids.
 
         Returns [R, vocab] in the dtype of the model, scaled and capped as the model itself does.
         """
         with self._attention.step(metadata):
-            return self._run(input_ids, positions, logits_indices)
+            return self._run(input_ids, positions, logits_indices, inputs_embeds)
 
     def _run(
-        self, input_ids: torch.Tensor, positions: torch.Tensor, logits_indices: torch.Tensor
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        logits_indices: torch.Tensor,
+        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        selection = {"logits_to_keep": logits_indices} if self._selects_rows else {}
-        output = self.module(
-            input_ids=input_ids[None], position_ids=positions[None], use_cache=False, **selection
-        )
+        options = {"logits_to_keep": logits_indices} if self._selects_rows else {}
+        if inputs_embeds is None:
+            options["input_ids"] = input_ids[None]
+        else:
+            options["inputs_embeds"] = inputs_embeds[None]
+        output = self.module(position_ids=positions.unsqueeze(-2), use_cache=False, **options)
         logits: torch.Tensor = output.logits[0]
         return logits if self._selects_rows else logits[logits_indices]
 
@@ -105,7 +119,7 @@ class LoadedModel:
     def _discover_layers(self) -> tuple[Any, ...]:
         token = torch.zeros(1, dtype=torch.int64, device=self.device)
         layers = self._attention.discover(lambda: self._run(token, token, token))
-        expected = getattr(self.hf_config, "num_hidden_layers", len(layers))
+        expected = getattr(self.hf_config.get_text_config(), "num_hidden_layers", len(layers))
         if not layers or len(layers) < expected:
             raise UnsupportedModelError(
                 f"only {len(layers)} of the {expected} layers of a {self.model_type} model attend "

@@ -146,8 +146,14 @@ def _describe(
 ) -> LoadedModel:
     from kernelserve.model.architecture_check import longest_context
     from kernelserve.model.loaded_model import LoadedModel
+    from kernelserve.model.vision_model import VisionModel
+    from kernelserve.model.vision_recipes import VISION_RECIPES
 
-    max_model_len, reason = longest_context(hf_config)
+    vision = None
+    if getattr(hf_config, "vision_config", None) is not None:
+        recipe = VISION_RECIPES[hf_config.model_type]
+        vision = VisionModel(module, recipe, hf_config.image_token_id)
+    max_model_len, reason = longest_context(hf_config.get_text_config())
     tokenizer_dir = checkpoint.tokenizer_dir()
     head = module.get_output_embeddings()
     return LoadedModel(
@@ -163,13 +169,15 @@ def _describe(
         tokenizer_dir=tokenizer_dir,
         eos_token_ids=checkpoint.eos_token_ids(hf_config, tokenizer_dir),
         generation_defaults=checkpoint.generation_defaults(),
+        processor_dir="" if vision is None else checkpoint.processor_dir(),
+        vision=vision,
     )
 
 
 def _check(loaded: LoadedModel) -> None:
-    from kernelserve.model.self_check import PROVEN, check_against_transformers
+    from kernelserve.model.self_check import check_against_transformers, is_proven
 
-    if loaded.model_type not in PROVEN:
+    if not is_proven(loaded.hf_config):
         check_against_transformers(loaded)
 
 

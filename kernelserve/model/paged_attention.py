@@ -17,7 +17,13 @@ from kernelserve.attention import AttentionBackend, AttentionMetadata, LayerKVCa
 from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.kv_cache_spec import LayerSpec
 
-__all__ = ["ATTENTION_NAME", "AttentionLayer", "PagedAttention", "register_attention"]
+__all__ = [
+    "ATTENTION_NAME",
+    "AttentionLayer",
+    "PagedAttention",
+    "attention_names",
+    "register_attention",
+]
 
 ATTENTION_NAME = "kernelserve_paged"
 
@@ -32,6 +38,7 @@ _HARMLESS = frozenset(
         "dropout",
     }
     | {"output_hidden_states", "return_dict", "num_items_in_batch", "output_router_logits"}
+    | {"logits_to_keep"}
 )
 """Options of an attention call that change nothing here. Any other that is set is refused."""
 
@@ -41,6 +48,16 @@ def register_attention() -> None:
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION_NAME, _attention_forward)
+
+
+def attention_names(config: Any, own: str = ATTENTION_NAME) -> Any:
+    """Return transformers' setting that gives the language model the attention `own`.
+
+    A vision tower keeps its own attention: its rows see all of their picture, and nothing is cached.
+    """
+    if getattr(config, "vision_config", None) is None:
+        return own
+    return {"": "sdpa", "text_config": own, "vision_config": "sdpa"}
 
 
 def _attention_forward(

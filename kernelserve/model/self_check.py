@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from kernelserve.attention import AttentionMetadata
 from kernelserve.attention.torch_backend import TorchAttention
 from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.loaded_model import LoadedModel
-from kernelserve.model.paged_attention import ATTENTION_NAME
+from kernelserve.model.paged_attention import attention_names
 
-__all__ = ["PROVEN", "check_against_transformers"]
+__all__ = ["PROVEN", "check_against_transformers", "is_proven"]
 
 PROVEN = frozenset(
     {
@@ -28,10 +30,17 @@ PROVEN = frozenset(
     | {"starcoder2"}
 )
 """Model types that tests/model compares with transformers token by token."""
+_PROVEN_WITH_IMAGES = frozenset({"qwen2_vl_text", "qwen2_5_vl_text"})
+"""Decoders that exist only beside a vision tower; tests/worker compares them."""
 
 _BLOCK_SIZE = 8
 _CHUNKS = (11, 1, 12)
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+
+
+def is_proven(config: Any) -> bool:
+    """Whether the decoder of this config is of a proven type."""
+    return config.get_text_config().model_type in PROVEN | _PROVEN_WITH_IMAGES
 
 
 def check_against_transformers(model: LoadedModel) -> None:
@@ -55,11 +64,12 @@ def check_against_transformers(model: LoadedModel) -> None:
 
 @torch.inference_mode()
 def _transformers_logits(model: LoadedModel, text: torch.Tensor) -> torch.Tensor:
-    model.module.set_attn_implementation("eager")
+    module, config = model.module, model.hf_config
+    module.set_attn_implementation(attention_names(config, "eager"))
     try:
-        logits: torch.Tensor = model.module(input_ids=text[None], use_cache=False).logits[0].float()
+        logits: torch.Tensor = module(input_ids=text[None], use_cache=False).logits[0].float()
     finally:
-        model.module.set_attn_implementation(ATTENTION_NAME)
+        module.set_attn_implementation(attention_names(config))
     return logits
 
 

@@ -44,7 +44,7 @@ class InputBatch:
     def __len__(self) -> int:
         return len(self._states)
 
-    def add(self, new: NewRequestData) -> None:
+    def add(self, new: NewRequestData) -> RequestState:
         """Take in a request that is new, or resumes after preemption."""
         assert new.req_id not in self._states, f"{new.req_id} is new but known"
         if not self._free_rows:
@@ -52,11 +52,7 @@ class InputBatch:
         row = self._free_rows.pop()
         state = RequestState.from_new_request(new, row, self._engine_seed)
         self._states[new.req_id] = state
-        ids = np.asarray(new.token_ids, np.int64)
-        if ids.min() < 0 or ids.max() >= self._vocab_size:
-            wrong = next(i for i in new.token_ids if not 0 <= i < self._vocab_size)
-            state.error = f"token id {wrong} is outside the vocabulary of {self._vocab_size}"
-            ids = np.where((ids >= 0) & (ids < self._vocab_size), ids, 0)
+        ids = self._checked_ids(new, state)
         assert state.prompt_logprobs is None or new.num_computed_tokens == 0, (
             "a hit leaves out rows"
         )
@@ -65,6 +61,7 @@ class InputBatch:
         self._num_computed[row] = new.num_computed_tokens
         self._num_blocks[row] = 0
         self._append_blocks(row, new.block_ids)
+        return state
 
     def update(self, cached: CachedRequestData) -> None:
         """Take over what changed for known requests."""
@@ -121,6 +118,22 @@ class InputBatch:
         state.output_token_ids.append(token_id)
         self._token_ids[state.row, self._num_tokens[state.row]] = token_id
         self._num_tokens[state.row] += 1
+
+    def _checked_ids(self, new: NewRequestData, state: RequestState) -> NDArray[np.int64]:
+        """The token ids, 0 for each that has no embedding of its own. A wrong one is an error."""
+        ids = np.asarray(new.token_ids, np.int64)
+        is_wrong = (ids < 0) | (ids >= self._vocab_size)
+        if state.images is not None:
+            # The id that stands for an image may be outside the vocabulary, but has no logprob then.
+            is_image = state.images.mask(len(ids))
+            if state.prompt_logprobs is None:
+                is_wrong &= ~is_image
+            ids[is_image] = 0
+        if is_wrong.any():
+            wrong = new.token_ids[int(is_wrong.argmax())]
+            state.error = f"token id {wrong} is outside the vocabulary of {self._vocab_size}"
+            ids[is_wrong] = 0
+        return ids
 
     def _append_blocks(self, row: int, block_ids: list[int]) -> None:
         start = self._num_blocks[row]

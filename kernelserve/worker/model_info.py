@@ -37,3 +37,11 @@ class ModelInfo:
     generation_defaults: dict[str, Any] = field(default_factory=dict)
     load_seconds: dict[str, float] = field(default_factory=dict)
     """Phase -> seconds."""
+    processor_dir: str = ""
+    """Folder with the settings of the image processor; empty: the model takes no images."""
+    image_token_id: int | None = None
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether the model can see."""
+        return self.image_token_id is not None

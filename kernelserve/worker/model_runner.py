@@ -13,7 +13,9 @@ from kernelserve.attention import AttentionMetadata
 from kernelserve.config import EngineConfig
 from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from kernelserve.model.loaded_model import LoadedModel
+from kernelserve.worker.encoder_runner import EncoderRunner
 from kernelserve.worker.input_batch import InputBatch
+from kernelserve.worker.mrope import locate_images, rope_positions
 from kernelserve.worker.prompt_logprobs import PromptLogprobs
 from kernelserve.worker.sampler import Sampler
 from kernelserve.worker.sampling_metadata import SamplingMetadata
@@ -67,6 +69,7 @@ class ModelRunner:
         )
         self._rows_at_once = max(1, _MAX_LOGPROBS // model.vocab_size)
         self._sampler = Sampler(logprobs_mode=config.logprobs_mode)
+        self._encoder = None if model.vision is None else EncoderRunner(model.vision)
         self._metadata: SamplingMetadata | None = None
         self._held: _HeldStep | None = None
 
@@ -81,8 +84,13 @@ class ModelRunner:
         for req_id in (*plan.finished_req_ids, *plan.preempted_req_ids):
             self._batch.remove(req_id)
         for new in plan.scheduled_new_reqs:
-            self._batch.add(new)
+            state = self._batch.add(new)
+            if self._model.vision is not None:
+                locate_images(self._model.vision, state, np.asarray(new.token_ids, np.int64))
         self._batch.update(plan.scheduled_cached_reqs)
+        if self._encoder is not None:
+            self._encoder.free(plan.free_encoder_mm_hashes)
+            self._encoder.encode(plan.scheduled_encoder_inputs)
         if not plan.total_num_scheduled_tokens:
             self._held = _HeldStep()
             return
@@ -103,13 +111,16 @@ class ModelRunner:
         held, self._held = self._held, None
         assert held is not None, "sample_tokens without execute_model"
         if held.inputs is None or held.logits is None:
-            return ModelRunnerOutput([], [])
+            return ModelRunnerOutput([], [])  # whatever is encoded is for tokens of the same plan
         states = held.inputs.states
         output = ModelRunnerOutput(
             req_ids=[state.req_id for state in states],
             sampled_token_ids=[[] for _ in states],
             errors={state.req_id: state.error for state in states if state.error is not None},
         )
+        if self._encoder is not None:
+            output.failed_encoder_mm_hashes = list(self._encoder.failed)
+            output.encode_time = self._encoder.encode_seconds
         if len(held.logits):
             self._sample(held.inputs, held.logits, output)
         return output
@@ -123,11 +134,14 @@ class ModelRunner:
             self._to_device(inputs.slot_mapping),
             block_size=self._block_size,
         )
+        input_ids = self._to_device(inputs.input_ids)
+        embeds = None if self._encoder is None else self._encoder.merge(inputs, input_ids)
         return self._model.forward(
-            self._to_device(inputs.input_ids),
-            self._to_device(inputs.positions),
+            input_ids,
+            self._to_device(rope_positions(inputs)),
             metadata,
             self._to_device(logits_indices),
+            inputs_embeds=embeds,
         )
 
     def _prompt_parts(self, inputs: StepInputs) -> list[_PromptPart]:

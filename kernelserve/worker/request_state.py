@@ -8,6 +8,7 @@ from kernelserve.core.scheduler_output import NewRequestData
 from kernelserve.sampling_params import SamplingParams
 from kernelserve.worker.noise import seed_of_request
 from kernelserve.worker.prompt_logprobs import PromptLogprobs
+from kernelserve.worker.request_images import RequestImages
 from kernelserve.worker.token_counts import TokenCounts
 
 __all__ = ["RequestState"]
@@ -31,6 +32,8 @@ class RequestState:
     """Built when penalties are first applied."""
     error: str | None = None
     """Why this request cannot be served, to be reported with its next step."""
+    images: RequestImages | None = None
+    """None: the prompt has none."""
 
     @classmethod
     def from_new_request(cls, new: NewRequestData, row: int, engine_seed: int) -> RequestState:
@@ -48,4 +51,6 @@ class RequestState:
         # with output the prompt has been completed before, and its logprobs delivered
         if params.prompt_logprobs is not None and not state.output_token_ids:
             state.prompt_logprobs = PromptLogprobs(prompt, params.prompt_logprobs)
+        if new.mm_features:
+            state.images = RequestImages(new.mm_features)
         return state

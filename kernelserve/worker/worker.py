@@ -121,6 +121,8 @@ class Worker:
             eos_token_ids=model.eos_token_ids,
             generation_defaults=model.generation_defaults,
             load_seconds=self._seconds,
+            processor_dir=model.processor_dir,
+            image_token_id=None if model.vision is None else model.vision.image_token_id,
         )
 
 

@@ -6,11 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernelserve.config import SchedulerPolicy
+from kernelserve.core.encoder_cache_manager import EncoderCacheManager
 from kernelserve.core.kv_cache_manager import KVCacheManager
 from kernelserve.core.request import Request, RequestStatus
 from kernelserve.core.scheduler import Scheduler
 from kernelserve.executor.executor import Executor
-from kernelserve.protocol import EngineCoreOutput, FinishReason, LogprobsLists
+from kernelserve.protocol import (
+    EngineCoreOutput,
+    FinishReason,
+    LogprobsLists,
+    MultiModalFeatureSpec,
+)
 from kernelserve.sampling_params import SamplingParams
 
 __all__ = ["EngineDriver", "Result", "greedy"]
@@ -63,6 +69,7 @@ class EngineDriver:
         max_num_batched_tokens: int = 512,
         enable_prefix_caching: bool = True,
         policy: SchedulerPolicy = "fcfs",
+        encoder_cache_size: int = 1000,
     ) -> None:
         info = executor.model_info
         self.executor = executor
@@ -78,13 +85,20 @@ class EngineDriver:
             max_model_len=info.max_model_len,
             long_prefill_token_threshold=chunk,
             policy=policy,
+            encoder_cache=EncoderCacheManager(encoder_cache_size if info.takes_images else 0),
         )
         self.requests: dict[str, Request] = {}
         self.results: dict[str, Result] = {}
         self.num_steps = 0
 
     def add(
-        self, req_id: str, prompt: Sequence[int], params: SamplingParams, *, priority: int = 0
+        self,
+        req_id: str,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        mm_features: Sequence[MultiModalFeatureSpec] = (),
     ) -> None:
         """Queue a request."""
         request = Request(
@@ -94,6 +108,7 @@ class EngineDriver:
             block_size=self.executor.model_info.block_size,
             arrival_time=float(len(self.requests)),
             priority=priority,
+            mm_features=mm_features,
         )
         assert self.scheduler.why_impossible(request) is None
         self.scheduler.add_request(request)

@@ -43,8 +43,11 @@ def test_good_ones_pass(arch):
         ("bloom", "ALiBi"),
         ("mpt", "ALiBi"),
         ("gpt_neo", "attention interface"),
-        ("qwen2_vl", "images or sound"),
-        ("vit", "no causal language model"),
+        ("qwen2_audio", "sound"),
+        ("gemma3", "both directions"),
+        ("pixtral", "no model of type 'pixtral' that generates text"),
+        ("blip-2", "the models that can see are idefics3, llava"),
+        ("vit", "no model of type 'vit' that generates text"),
     ],
 )
 def test_bad_ones_are_refused(model_type, words):

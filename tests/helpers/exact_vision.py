@@ -1,0 +1,153 @@
+"""A vision-language model, our executor for it, and what transformers itself makes of the same prompts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelserve.config import EngineConfig
+from kernelserve.executor.uniproc import UniProcExecutor
+from tests.helpers.engine_driver import EngineDriver, Result, greedy
+from tests.helpers.tiny_vision_models import TinyImage, VisionPrompt, make_tiny_vision_model
+
+__all__ = ["ExactVisionModel", "random_text"]
+
+_PROMPT_IDS = 250
+_CLEAR_GAP = 1e-3
+
+
+def random_text(rng: random.Random, length: int) -> list[int]:
+    """Return token ids without special ones."""
+    return [rng.randrange(_PROMPT_IDS) for _ in range(length)]
+
+
+class ExactVisionModel:
+    """Runs prompts with images on our engine and on transformers, both in float32 on one thread."""
+
+    def __init__(self, arch: str, folder: Path, *, block_size: int = 4, **changes: Any) -> None:
+        self.arch = arch
+        self.folder = make_tiny_vision_model(arch, folder, **changes)
+        config = EngineConfig(
+            model=str(folder),
+            dtype="float32",
+            device="cpu",
+            block_size=block_size,
+            num_gpu_blocks=600,
+            num_threads=1,
+        )
+        self.executor = UniProcExecutor(config, lambda *_: None)
+        self._plain: Any = None
+        self._answers: dict[tuple[Any, ...], tuple[list[int], float]] = {}
+
+    @property
+    def plain(self) -> Any:
+        """The same weights in transformers, untouched."""
+        if self._plain is None:
+            from transformers import AutoModelForImageTextToText
+
+            self._plain = AutoModelForImageTextToText.from_pretrained(
+                str(self.folder), attn_implementation="eager", dtype=torch.float32
+            ).eval()
+            self._plain.generation_config.eos_token_id = None
+        return self._plain
+
+    def driver(self, **options: Any) -> EngineDriver:
+        """Return a fresh scheduler over the executor, which must be idle."""
+        assert self.executor.num_known_requests == 0
+        return EngineDriver(self.executor, **options)
+
+    def clear_prompt(
+        self, make: Callable[[random.Random], VisionPrompt], num_tokens: int, seed: int = 0
+    ) -> VisionPrompt:
+        """Return a random prompt whose best token is never nearly tied with the second."""
+        rng = random.Random(seed)
+        while True:
+            prompt = make(rng)
+            if self._answer(prompt, num_tokens)[1] > _CLEAR_GAP:
+                return prompt
+
+    def generate(
+        self, driver: EngineDriver, prompts: Sequence[VisionPrompt], num_tokens: int
+    ) -> list[Result]:
+        """Run prompts together to their ends."""
+        first = len(driver.requests)
+        names = [f"r{first + i}" for i in range(len(prompts))]
+        for name, prompt in zip(names, prompts, strict=True):
+            driver.add(name, prompt.token_ids, greedy(num_tokens), mm_features=prompt.features)
+        results = driver.run()
+        return [results[name] for name in names]
+
+    def check(
+        self, prompts: Sequence[VisionPrompt], results: Sequence[Result], num_tokens: int
+    ) -> None:
+        """Assert that every result is the greedy answer of `model.generate`."""
+        for number, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
+            expected = self._answer(prompt, num_tokens)[0]
+            assert result.token_ids == expected, f"prompt {number}: {result.stop_reason}"
+
+    def _answer(self, prompt: VisionPrompt, num_tokens: int) -> tuple[list[int], float]:
+        """Return the answer, and by how much its tokens were better than the second best."""
+        hashes = (feature.mm_hash for feature in prompt.features)
+        key = (num_tokens, *prompt.token_ids, *hashes)
+        if key not in self._answers:
+            ids = torch.tensor([prompt.token_ids])
+            with torch.inference_mode():
+                output = self.plain.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    do_sample=False,
+                    max_new_tokens=num_tokens,
+                    pad_token_id=0,
+                    output_scores=True,
+                    return_dict_in_generate=True,
+                    **self._arguments(prompt),
+                )
+            best = torch.cat(output.scores).topk(2, dim=-1).values
+            gap = float((best[:, 0] - best[:, 1]).min())
+            self._answers[key] = (output.sequences[0, ids.shape[1] :].tolist(), gap)
+        return self._answers[key]
+
+    def _arguments(self, prompt: VisionPrompt) -> dict[str, torch.Tensor]:
+        """All images of a prompt as the model's processor would join them."""
+        images = prompt.images
+        if not images:
+            return {}
+        if self.arch == "llava_onevision":
+            return _join_patches(images)
+        axis = 1 if self.arch in ("idefics3", "smolvlm") else 0
+        arguments = {
+            name: torch.from_numpy(np.concatenate([image.arrays[name] for image in images], axis))
+            for name in images[0].arrays
+        }
+        if self.arch.startswith("qwen"):
+            is_image = torch.zeros(1, len(prompt.token_ids), dtype=torch.int64)
+            for image, feature in zip(images, prompt.features, strict=True):
+                position = feature.position
+                first = position.offset + (position.is_embed is not None)
+                is_image[0, first : first + image.num_embeds] = 1
+            arguments["mm_token_type_ids"] = is_image
+        return arguments
+
+
+def _join_patches(images: list[TinyImage]) -> dict[str, torch.Tensor]:
+    """LLaVA-OneVision pads the tiles of the images to the most that one of them has."""
+    patches = [image.arrays["pixel_values"] for image in images]
+    most = max(array.shape[1] for array in patches)
+    padded = [
+        np.pad(array, ((0, 0), (0, most - array.shape[1]), (0, 0), (0, 0), (0, 0)))
+        for array in patches
+    ]
+    arguments = {
+        "pixel_values": torch.from_numpy(np.concatenate(padded)),
+        "image_sizes": torch.from_numpy(
+            np.concatenate([image.arrays["image_sizes"] for image in images])
+        ),
+    }
+    if most == 1:
+        arguments["batch_num_images"] = torch.tensor([max(2, len(images))])
+    return arguments
