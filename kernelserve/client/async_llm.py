@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import anyio
 import msgspec
 
+from kernelserve.client.chat_images import chat_chars
 from kernelserve.client.chat_options import ChatMessage, ChatOptions
 from kernelserve.client.engine_handle import EngineHandle
 from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
@@ -17,7 +18,7 @@ from kernelserve.client.engine_sessions import StatusCallback
 from kernelserve.client.mailbox import Mailbox
 from kernelserve.client.output_stream import OutputStream
 from kernelserve.client.processed_request import ProcessedRequest
-from kernelserve.client.prompt import Prompt
+from kernelserve.client.prompt import Prompt, prompt_chars
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.client.wakeup import wait_for_future
 from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
@@ -78,8 +79,7 @@ class AsyncLLM:
         def prepare(session: EngineSession) -> tuple[ProcessedRequest, Mailbox]:
             return _prepare(handle, session, prompt, sampling_params, details)
 
-        chars = len(prompt) if isinstance(prompt, str) else 0
-        return OutputStream(self, handle.open, prepare, prompt_chars=chars)
+        return OutputStream(self, handle.open, prepare, prompt_chars=prompt_chars(prompt))
 
     def chat(
         self,
@@ -99,7 +99,7 @@ class AsyncLLM:
             prompt = handle.render_chat(session, messages, template_options)
             return _prepare(handle, session, prompt, sampling_params, details)
 
-        chars = sum(len(str(message)) for message in messages)
+        chars = chat_chars(messages)
         return OutputStream(self, handle.open, prepare, prompt_chars=chars)
 
     def abort(self, request_id: str | Sequence[str]) -> Posted:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kernelserve.client.chat_prompt import IMAGE_SLOT
 from kernelserve.errors import InvalidRequestError
 
 __all__ = ["ChatMessage", "ChatTemplate"]
@@ -111,20 +112,23 @@ def _plain(value: Any, rewrite: _Rewrite = None) -> Any:
 
 
 def _join_text_parts(message: dict[str, Any]) -> dict[str, Any]:
-    """Make one string of text parts, for templates that know only strings."""
+    """Make one string of texts and images, each in a line of its own, for templates that know only strings."""
     parts = message.get("content")
     if not isinstance(parts, list) or not parts:
         return message
-    texts = [
-        part["text"]
-        for part in parts
-        if isinstance(part, dict)
-        and part.get("type") == "text"
-        and isinstance(part.get("text"), str)
-    ]
-    if len(texts) < len(parts):
+    texts = [_part_text(part) for part in parts]
+    if None in texts:
         return message
-    return message | {"content": "\n".join(texts)}
+    return message | {"content": "\n".join(text for text in texts if text is not None)}
+
+
+def _part_text(part: Any) -> str | None:
+    if not isinstance(part, dict):
+        return None
+    if part.get("type") == "image":
+        return IMAGE_SLOT
+    text = part.get("text")
+    return text if part.get("type") == "text" and isinstance(text, str) else None
 
 
 def _mark_end(message: dict[str, Any]) -> dict[str, Any]:

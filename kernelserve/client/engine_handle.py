@@ -9,7 +9,9 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from kernelserve.client.chat_images import has_images, take_images
 from kernelserve.client.chat_options import ChatMessage, ChatOptions
+from kernelserve.client.chat_prompt import ChatPrompt
 from kernelserve.client.engine_options import LaunchOptions
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.engine_sessions import ENGINE_SESSIONS, StatusCallback
@@ -144,11 +146,24 @@ class EngineHandle:
     def render_chat(
         self, session: EngineSession, messages: Sequence[ChatMessage], options: ChatOptions
     ) -> Prompt:
-        """Apply the chat template of a started session. Raises InvalidRequestError."""
+        """Apply the chat template of a started session. Raises InvalidRequestError.
+
+        For a model that takes images, no text of the messages becomes a special token, whatever the options say.
+        """
         tokenizer = session.tokenizer
         if tokenizer is None:
             raise InvalidRequestError("this engine runs without a tokenizer: send token ids")
-        return tokenizer.apply_chat_template(messages, **options)
+        if session.ready.image_token_id is None:
+            if has_images(messages):
+                raise InvalidRequestError(
+                    f"the chat has images, but the model {session.ready.config.model!r} takes none"
+                )
+            return tokenizer.apply_chat_template(messages, **options)
+        chat, images = take_images(messages)
+        plain = {key: value for key, value in options.items() if key != "split_special_tokens"}
+        rewrite = tokenizer.mark_all_literal
+        text = tokenizer.render_chat_template(chat, **plain, rewrite=rewrite)  # type: ignore[arg-type]
+        return ChatPrompt(text, tuple(images))
 
     def _claim(self) -> EngineSession:
         if self._attach:

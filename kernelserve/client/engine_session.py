@@ -210,6 +210,8 @@ class EngineSession:
         self._commands.close()
         if not self.started.done():
             self.started.set_exception(self._error or error)
+        elif not self.started.exception():
+            self.input_processor.close()
         self.ended.set_result(None)
 
 

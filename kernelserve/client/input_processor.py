@@ -5,8 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from kernelserve.client.chat_prompt import plain_text
+from kernelserve.client.image_inputs import ImageInputs
+from kernelserve.client.image_prompts import EncodedPrompt, ImagePrompts
 from kernelserve.client.processed_request import ProcessedRequest
-from kernelserve.client.prompt import Prompt, read_prompt
+from kernelserve.client.prompt import Prompt, split_prompt
 from kernelserve.client.request_limits import RequestLimits
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.errors import InvalidRequestError
@@ -32,6 +35,10 @@ class InputProcessor:
         self._limits = RequestLimits(ready)
         self._end_token_ids = [i for i in ready.eos_token_ids if 0 <= i < ready.vocab_size]
         self._client_index = ready.client_index
+        self._model = ready.config.model
+        self._image_prompts: ImagePrompts | None = None
+        if tokenizer is not None and ready.image_token_id is not None:
+            self._image_prompts = ImagePrompts(ready, tokenizer, ImageInputs(ready, tokenizer))
 
     def process(
         self,
@@ -48,13 +55,14 @@ class InputProcessor:
         Raises InvalidRequestError that names the value, the limit and the remedy.
         """
         _check_envelope(request_id, priority, cache_salt)
-        text, token_ids = read_prompt(prompt, self._tokenizer)
+        encoded = self._encode(prompt)
+        token_ids = encoded.token_ids
         self._limits.check_prompt(token_ids)
         complete = self._complete_params(params, len(token_ids))
         request = ProcessedRequest(
             request_id=request_id,
             internal_id=f"{request_id}-{secrets.token_hex(4)}",
-            prompt=text,
+            prompt=encoded.text,
             prompt_token_ids=token_ids,
             params=complete,
             model_stop_token_ids=self._joined_end_tokens(params),
@@ -71,10 +79,34 @@ class InputProcessor:
                 priority=priority,
                 cache_salt=cache_salt,
                 external_req_id=request_id,
+                mm_features=encoded.features,
             )
             for index in range(complete.n)
         ]
         return request
+
+    def close(self) -> None:
+        """End the process that images are processed in, if there is one."""
+        if self._image_prompts is not None:
+            self._image_prompts.close()
+
+    def _encode(self, prompt: Prompt) -> EncodedPrompt:
+        parts = split_prompt(prompt)
+        if self._image_prompts is not None:
+            return self._image_prompts.encode(parts)
+        if parts.images:
+            raise InvalidRequestError(
+                f"the prompt has {len(parts.images)} images, but the model {self._model!r} takes none"
+            )
+        if parts.token_ids is not None:
+            return EncodedPrompt(parts.text, parts.token_ids, [])
+        if self._tokenizer is None:
+            raise InvalidRequestError("this engine has no tokenizer: give the prompt as token ids")
+        text = parts.text or ""
+        if parts.is_marked:
+            ids = self._tokenizer.encode_marked(text)
+            return EncodedPrompt(plain_text(text, ""), ids, [])
+        return EncodedPrompt(text, self._tokenizer.encode(text), [])
 
     def _complete_params(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
         if not isinstance(params, SamplingParams):

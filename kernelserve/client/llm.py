@@ -12,6 +12,7 @@ import msgspec
 
 from kernelserve.client.batch_run import BatchRun
 from kernelserve.client.chat_options import ChatMessage, ChatOptions
+from kernelserve.client.chat_prompt import ChatPrompt
 from kernelserve.client.engine_handle import EngineHandle
 from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
 from kernelserve.client.engine_session import EngineSession
@@ -322,7 +323,7 @@ def _stream_text(session: EngineSession, processed: ProcessedRequest) -> Iterato
 def _as_list(prompts: Any) -> list[Prompt]:
     """One prompt is text, a dict, a (text, ids) pair or a list of ids; anything else is a list of prompts."""
     pair = isinstance(prompts, tuple) and len(prompts) == 2 and not isinstance(prompts[1], str)
-    if isinstance(prompts, str | Mapping) or pair:
+    if isinstance(prompts, str | Mapping | ChatPrompt) or pair:
         return [prompts]
     if not isinstance(prompts, Iterable):
         raise InvalidRequestError(f"prompts={prompts!r:.80} must be a prompt or a list of prompts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,11 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
+from kernelserve.client.chat_prompt import IMAGE_SLOT, LITERAL_MARK, plain_text
 from kernelserve.client.chat_template import ChatMessage, ChatTemplate
 from kernelserve.errors import InvalidRequestError, ModelFilesError
 
 __all__ = ["ClientTokenizer"]
-
-_MARK = "\ufdd0"  # a noncharacter: no text contains it
 
 
 class ClientTokenizer:
@@ -131,13 +130,33 @@ class ClientTokenizer:
         if not split_special_tokens:
             text = self.render_chat_template(messages, **options)
             return text, self.encode(text, add_special_tokens=False)
-        text = self.render_chat_template(messages, **options, rewrite=self._mark_special)
-        first, *others = text.split(_MARK)
-        ids = self.encode(first, add_special_tokens=False)
+        text = self.render_chat_template(messages, **options, rewrite=self.mark_all_literal)
+        return plain_text(text, ""), self.encode_marked(text)
+
+    def mark_all_literal(self, text: str) -> str:
+        """Mark each special token of a text, so that it is only the characters it is written with."""
+        return _mark(text, self._special_pattern, self._special_beginnings)
+
+    def mark_literal(self, text: str, tokens: Iterable[str]) -> str:
+        """Mark only these tokens of a text."""
+        known = [token for token in tokens if token]
+        return _mark(text, _pattern(known), _beginnings(known))
+
+    def encode_marked(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of a text with marks: the character after a mark is only this character."""
+        first, *others = text.split(LITERAL_MARK)
+        ids = self.encode(first, add_special_tokens=add_special_tokens)
         for part in others:
             ids += self.encode(part[:1], add_special_tokens=False, split_special_tokens=True)
             ids += self.encode(part[1:], add_special_tokens=False)
-        return text.replace(_MARK, ""), ids
+        return ids
+
+    def with_bos(self, ids: list[int]) -> list[int]:
+        """Return `ids` with a BOS before them, if this tokenizer adds one and it is not there yet."""
+        bos = self.bos_token_id
+        if bos is None or ids[:1] == [bos] or self.encode("")[:1] != [bos]:
+            return ids
+        return [bos, *ids]
 
     @cached_property
     def _literal_backend(self) -> Tokenizer:
@@ -155,13 +174,16 @@ class ClientTokenizer:
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:
-        texts = [self.backend.id_to_token(i) or "" for i in self.special_token_ids]
-        any_token = "|".join(re.escape(text) for text in texts if text)
-        return re.compile(f"(?={any_token})" if any_token else r"(?!)")
+        return _pattern(self._special_texts)
 
-    def _mark_special(self, text: str) -> str:
-        """Put a mark before each special token: the character after a mark is only a character."""
-        return self._special_pattern.sub(_MARK, text.replace(_MARK, ""))
+    @cached_property
+    def _special_beginnings(self) -> frozenset[str]:
+        return _beginnings(self._special_texts)
+
+    @property
+    def _special_texts(self) -> list[str]:
+        texts = (self.backend.id_to_token(i) for i in sorted(self.special_token_ids))
+        return [text for text in texts if text]
 
     def _choose_template(self, chosen: str | None, *, has_tools: bool) -> str:
         if chosen is not None:
@@ -204,6 +226,26 @@ class ClientTokenizer:
         return None if text is None else self.backend.token_to_id(text)
 
 
+def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:
+    any_token = "|".join(map(re.escape, tokens))
+    return re.compile(f"(?={any_token})" if any_token else r"(?!)")
+
+
+def _beginnings(tokens: Iterable[str]) -> frozenset[str]:
+    return frozenset(token[:size] for token in tokens for size in range(1, len(token)))
+
+
+def _mark(text: str, pattern: re.Pattern[str], beginnings: frozenset[str]) -> str:
+    """Put a mark before each token, also before one that only the text behind could complete."""
+    marked = pattern.sub(LITERAL_MARK, text.replace(LITERAL_MARK, "").replace(IMAGE_SLOT, ""))
+    end = max(0, len(marked) - max(map(len, beginnings), default=0))
+    tail = "".join(
+        LITERAL_MARK + marked[i] if marked[i:] in beginnings else marked[i]
+        for i in range(end, len(marked))
+    )
+    return marked[:end] + tail
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -229,6 +271,8 @@ def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
         templates["default"] = found
     elif isinstance(found, list):
         templates |= {entry["name"]: entry["template"] for entry in found}
+    elif isinstance(old := _read_json(folder / "chat_template.json").get("chat_template"), str):
+        templates["default"] = old  # of processors, before they had chat_template.jinja
     for path in (folder / "additional_chat_templates").glob("*.jinja"):
         templates[path.stem] = path.read_text(encoding="utf-8")
     if (path := folder / "chat_template.jinja").exists():

@@ -32,7 +32,7 @@ _QUIET = {
 
 
 class ProcessorProcess:
-    """Starts with the first use and again after it died; ends when it is closed or this process ends. Thread-safe.
+    """Starts with the first use, and again after it died; ends when it is closed or this process ends. Thread-safe.
 
     A process of its own, because transformers in the kernel would bring torch with it, and because neither a crash
     nor the memory of an image library is the kernel's or the engine's business.
@@ -44,6 +44,7 @@ class ProcessorProcess:
         self._popen: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._placeholder = ""
+        self._closed = False
 
     @property
     def pid(self) -> int | None:
@@ -68,7 +69,10 @@ class ProcessorProcess:
         return reply.image
 
     def close(self) -> None:
-        """End the process. It starts again with the next use."""
+        """End the process for good. Whoever waits for it gets an EngineRequestError."""
+        self._closed = True
+        if (popen := self._popen) is not None:
+            popen.kill()  # frees the lock if it is busy
         with self._lock:
             self._end()
 
@@ -90,6 +94,8 @@ class ProcessorProcess:
 
     def _start(self) -> None:
         self._end()
+        if self._closed:
+            raise EngineRequestError("the engine was closed, and with it its image processor")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in _end)
         self._popen = subprocess.Popen(
             [sys.executable, "-P", "-m", "kernelserve.multimodal"],
