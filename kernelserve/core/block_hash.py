@@ -16,6 +16,8 @@ from hashlib import sha256
 
 import msgspec
 
+from kernelserve.protocol import MultiModalFeatureSpec
+
 __all__ = ["ROOT_HASH", "BlockHasher", "ImageSpan", "hash_block"]
 
 ROOT_HASH = bytes(32)
@@ -29,9 +31,18 @@ class ImageSpan:
     """Where the placeholder tokens of one image lie in the prompt."""
 
     identifier: str
-    """Content hash of the image: the placeholder ids alone would match any other image."""
+    """Content hash of the image: the placeholder ids alone would match any other image. With a mask also its hash:
+    it says which of the positions the embeddings go to."""
     offset: int
     length: int
+
+    @classmethod
+    def of(cls, feature: MultiModalFeatureSpec) -> ImageSpan:
+        """Return the span of one image of a prompt."""
+        identifier, mask = feature.mm_hash, feature.position.is_embed
+        if mask is not None:
+            identifier += sha256(mask).hexdigest()
+        return cls(identifier, feature.position.offset, feature.position.length)
 
 
 def hash_block(parent: bytes, token_ids: Sequence[int], extra_keys: Sequence[ExtraKey]) -> bytes:

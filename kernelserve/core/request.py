@@ -110,7 +110,7 @@ class Request:
         self.block_hashes: list[bytes] = []
         self.mm_features = list(mm_features)
         """The images of the prompt, by offset."""
-        images = [ImageSpan(f.mm_hash, f.position.offset, f.position.length) for f in mm_features]
+        images = list(map(ImageSpan.of, mm_features))
         self._hasher = BlockHasher(block_size, cache_salt=cache_salt, images=images)
         self._hasher.extend(self.block_hashes, self.all_token_ids)
 

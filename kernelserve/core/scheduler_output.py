@@ -75,6 +75,7 @@ class ModelRunnerOutput:
     errors: dict[str, str] = field(default_factory=dict)
     """Requests that failed by themselves (NaN logits, empty token mask): id -> one-line reason."""
     failed_encoder_mm_hashes: list[str] = field(default_factory=list)
-    """Images that could not be encoded; the requests of this step that needed them are among `errors`."""
+    """Images that could not be encoded. Every request of the step that has one among its computed tokens is in
+    `errors`, also one that only shares blocks with those who needed it."""
     encode_time: float = 0.0
     """Seconds that the encoder took."""

@@ -40,6 +40,11 @@ class UniProcExecutor:
         """Requests that the runner still holds state of."""
         return 0 if self._worker is None else self._worker.runner.num_known_requests
 
+    @property
+    def num_encoder_embeds(self) -> int:
+        """Embeddings of images that the runner keeps."""
+        return 0 if self._worker is None else self._worker.runner.num_encoder_embeds
+
     def execute_model(self, plan: SchedulerOutput) -> None:
         """Run the forward pass of `plan`."""
         assert self._worker is not None, "the executor is shut down"

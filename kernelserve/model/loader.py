@@ -17,7 +17,7 @@ from kernelserve.errors import (
     WeightsMemoryError,
 )
 from kernelserve.model.model_source import locate_model
-from kernelserve.model.transformers_import import remember_model_index
+from kernelserve.transformers_import import remember_model_index
 
 if TYPE_CHECKING:
     import torch

@@ -31,10 +31,7 @@ class VisionModel:
 
     def can_share(self, first: ImageData, second: ImageData) -> bool:
         """Whether two images can go through the encoder in one call: all but the first sizes are equal."""
-        return first.keys() == second.keys() and all(
-            self._shape(name, first[name])[1:] == self._shape(name, second[name])[1:]
-            for name in first
-        )
+        return self._shapes(first) == self._shapes(second)
 
     @torch.inference_mode()
     def encode(self, images: Sequence[ImageData]) -> list[Tensor]:
@@ -84,14 +81,20 @@ class VisionModel:
         return result
 
     def _names(self, image: ImageData) -> list[str]:
-        missing = self._recipe.dims.keys() - self._recipe.optional - image.keys()
-        unknown = image.keys() - self._recipe.dims.keys()
+        names = image.keys() - self._recipe.ignored
+        missing = self._recipe.dims.keys() - self._recipe.optional - names
+        unknown = names - self._recipe.dims.keys()
         if missing or unknown:
             raise InvalidRequestError(
-                f"an image has {', '.join(sorted(image))}, where the model takes "
+                f"it has {', '.join(sorted(names)) or 'nothing'}, where the model takes "
                 f"{', '.join(sorted(self._recipe.dims))}"
             )
-        return sorted(image)
+        return sorted(names)
+
+    def _shapes(self, image: ImageData) -> dict[str, tuple[int, ...]]:
+        """The sizes that must be equal for images to be joined."""
+        names = image.keys() - self._recipe.ignored
+        return {name: self._shape(name, image[name])[1:] for name in names}
 
     def _shape(self, name: str, array: WireArray) -> tuple[int, ...]:
         """The shape with the dimension that counts the images, which may be left out."""
@@ -103,8 +106,8 @@ class VisionModel:
         wanted = self._recipe.dims[name]
         if len(shape) != wanted or 0 in shape:
             raise InvalidRequestError(
-                f"{name} of an image has the shape {list(array.shape)}, where the model takes "
-                f"{wanted} dimensions"
+                f"its {name} has the shape {list(array.shape)}, where the model takes {wanted} "
+                "dimensions"
             )
         values = np.frombuffer(array.data, dtype=array.dtype).reshape(shape)
         return torch.from_numpy(values.copy())

@@ -24,6 +24,8 @@ class VisionRecipe:
     dims: dict[str, int]
     """Name of each argument -> its number of dimensions."""
     optional: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+    """What the processor tells of an image and the encoder does not need."""
     derive: Callable[[Arguments], Arguments] = field(default=lambda arguments: arguments)
     """Adds what follows from the rest."""
     uses_mrope: bool = False
@@ -40,14 +42,20 @@ def _mark_untiled(arguments: Arguments) -> Arguments:
 
 
 _TILES = VisionRecipe(
-    {"pixel_values": 5, "pixel_attention_mask": 4}, optional=frozenset({"pixel_attention_mask"})
+    {"pixel_values": 5, "pixel_attention_mask": 4},
+    optional=frozenset({"pixel_attention_mask"}),
+    ignored=frozenset({"rows", "cols"}),
 )
 _PATCHES = VisionRecipe({"pixel_values": 2, "image_grid_thw": 2}, uses_mrope=True)
 
 VISION_RECIPES: dict[str, VisionRecipe] = {
     "idefics3": _TILES,
     "llava": VisionRecipe({"pixel_values": 4}),
-    "llava_onevision": VisionRecipe({"pixel_values": 5, "image_sizes": 2}, derive=_mark_untiled),
+    "llava_onevision": VisionRecipe(
+        {"pixel_values": 5, "image_sizes": 2},
+        ignored=frozenset({"batch_num_images"}),
+        derive=_mark_untiled,
+    ),
     "qwen2_5_vl": _PATCHES,
     "qwen2_vl": _PATCHES,
     "smolvlm": _TILES,

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from kernelserve.model.vision_model import VisionModel
 from kernelserve.protocol import MultiModalFeatureSpec
-from kernelserve.worker.request_images import ImageSlice
 from kernelserve.worker.step_inputs import StepInputs
 
 __all__ = ["EncoderRunner"]
@@ -25,7 +24,7 @@ class EncoderRunner:
     """The physical side of the encoder cache: it keeps what the plans say, and frees what they say.
 
     An image that cannot be encoded fails alone: it is in `failed` until the next `encode`, and the
-    requests of the step that want it get an error.
+    requests of the step that have it among their computed tokens get an error.
     """
 
     def __init__(self, vision: VisionModel) -> None:
@@ -38,9 +37,9 @@ class EncoderRunner:
         """Of this step."""
 
     @property
-    def num_outputs(self) -> int:
-        """Images whose embeddings are kept."""
-        return len(self._outputs)
+    def num_embeds(self) -> int:
+        """Embeddings that are kept."""
+        return sum(len(output) for output in self._outputs.values())
 
     def free(self, mm_hashes: Iterable[str]) -> None:
         """Drop outputs; unknown hashes are ignored."""
@@ -86,20 +85,33 @@ class EncoderRunner:
         ):
             if state.images is None:
                 continue
+            if state.error is None:
+                state.error = self._find_problem(state.images.features, int(end))
+            if state.error is not None:
+                continue
             for piece in state.images.slices(int(end - query_len), int(end)):
                 output = self._outputs.get(piece.mm_hash)
-                if output is not None and len(output) == piece.num_embeds:
-                    rows.append(piece.positions + int(row_end - end))
-                    parts.append(output[piece.first : piece.last])
-                elif state.error is None:
-                    reason = self._why_not(piece)
-                    state.error = f"an image of the prompt cannot be used: {reason}"
+                if output is None:
+                    state.error = "the embeddings of an image of the prompt are not there"
+                    break
+                rows.append(piece.positions + int(row_end - end))
+                parts.append(output[piece.first : piece.last])
         return rows, parts
 
-    def _why_not(self, piece: ImageSlice) -> str:
-        if piece.mm_hash in self._outputs:
-            return _mismatch(len(self._outputs[piece.mm_hash]), piece.num_embeds)
-        return self.failed.get(piece.mm_hash, "its embeddings are not there")
+    def _find_problem(self, features: list[MultiModalFeatureSpec], end: int) -> str | None:
+        """Why a request cannot use one of its images in the first `end` tokens.
+
+        Also if it takes no embedding of it in this step: it may share blocks with one that does.
+        """
+        for feature in features:
+            if feature.position.offset >= end:
+                break
+            problem, output = self.failed.get(feature.mm_hash), self._outputs.get(feature.mm_hash)
+            if output is not None and len(output) != feature.position.num_embeds:
+                problem = _mismatch(len(output), feature.position.num_embeds)
+            if problem is not None:
+                return f"an image of the prompt cannot be used: {problem}"
+        return None
 
     def _groups(
         self, features: list[MultiModalFeatureSpec]

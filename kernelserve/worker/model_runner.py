@@ -78,6 +78,11 @@ class ModelRunner:
         """Requests that the runner still holds state of."""
         return len(self._batch)
 
+    @property
+    def num_encoder_embeds(self) -> int:
+        """Embeddings of images that the runner keeps."""
+        return 0 if self._encoder is None else self._encoder.num_embeds
+
     def execute_model(self, plan: SchedulerOutput) -> None:
         """Run the forward pass of `plan`."""
         assert self._held is None, "execute_model before sample_tokens of the last step"

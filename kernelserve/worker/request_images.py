@@ -22,8 +22,6 @@ class ImageSlice:
     """
 
     mm_hash: str
-    num_embeds: int
-    """Of the whole image."""
     first: int
     last: int
     """Embeddings [first, last) of the image."""
@@ -45,9 +43,8 @@ class RequestImages:
         for feature, positions in zip(self.features, self._taking, strict=True):
             first, last = np.searchsorted(positions, (start, end))
             if first < last:
-                yield ImageSlice(
-                    feature.mm_hash, len(positions), int(first), int(last), positions[first:last]
-                )
+                here = positions[first:last]
+                yield ImageSlice(feature.mm_hash, int(first), int(last), here)
 
     def mask(self, num_tokens: int) -> NDArray[np.bool_]:
         """Return which of the first `num_tokens` tokens take an embedding; all images lie in them."""

@@ -59,6 +59,10 @@ class ExactVisionModel:
     def driver(self, **options: Any) -> EngineDriver:
         """Return a fresh scheduler over the executor, which must be idle."""
         assert self.executor.num_known_requests == 0
+        assert self.executor._worker is not None
+        encoder = self.executor._worker.runner._encoder
+        assert encoder is not None
+        encoder.free(list(encoder._outputs))  # the new scheduler does not know of them
         return EngineDriver(self.executor, **options)
 
     def clear_prompt(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernelserve.protocol import FinishReason
+from tests.helpers.engine_driver import greedy
 from tests.helpers.exact_vision import ExactVisionModel, random_text
 from tests.helpers.tiny_vision_models import VISION_ARCHITECTURES, VisionPrompt, random_image
 
@@ -67,3 +68,107 @@ def test_greedy_equals_generate_for_any_chunk_size(models: Any, arch: str, chunk
     results = model.generate(model.driver(chunk=chunk), prompts, NUM_TOKENS)
     model.check(prompts, results, NUM_TOKENS)
     assert all(result.finish_reason == FinishReason.LENGTH for result in results)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_greedy_equals_generate_in_shuffled_batches(models: Any, arch: str) -> None:
+    model = models(arch)
+    different = prompts_of(model)
+    rng = random.Random(arch)
+    for size in (1, 3, 12):
+        prompts = rng.choices(different, k=size)
+        driver = model.driver(enable_prefix_caching=False, max_num_batched_tokens=70)
+        model.check(prompts, model.generate(driver, prompts, NUM_TOKENS), NUM_TOKENS)
+
+
+def prompts_that_part_behind_an_image(model: ExactVisionModel) -> list[VisionPrompt]:
+    """Two prompts that differ from the second token behind their image on: the hit ends inside it."""
+    image = random_image(model.arch, 0)
+    start = random_text(random.Random(1), 4 + (4 - image.num_embeds) % 4)  # image ends at 4 k + 1
+    assert (len(start) + 1 + image.num_embeds) % 4 == 1
+
+    def make(rng: random.Random) -> VisionPrompt:
+        return VisionPrompt.build(start, image, random_text(rng, 5))
+
+    return [model.clear_prompt(make, NUM_TOKENS, seed) for seed in (10, 11)]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_prefix_hit_ends_inside_an_image(models: Any, arch: str, forgotten: bool) -> None:
+    """Also if the embeddings of the rest are gone: then the image is encoded again."""
+    model = models(arch)
+    first, second = prompts_that_part_behind_an_image(model)
+    other = VisionPrompt.build(random_image(arch, 5, 2), [7, 8])
+    room = max(first.images[0].num_embeds, other.images[0].num_embeds)
+    driver = model.driver(encoder_cache_size=room)
+    model.check([first], model.generate(driver, [first], NUM_TOKENS), NUM_TOKENS)
+    if forgotten:
+        model.generate(driver, [other], 1)
+    results = model.generate(driver, [second], NUM_TOKENS)
+    model.check([second], results, NUM_TOKENS)
+    position = first.features[0].position
+    end = position.offset + position.length
+    assert position.offset < results[0].num_cached_tokens < end
+    last = [record for record in driver.scheduler.step_records if record.new_req_ids][-1]
+    assert (len(last.encoder_inputs), len(last.encoder_hits)) == ((1, 0) if forgotten else (0, 1))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_each_request_preempted_at_least_twice(models: Any, arch: str) -> None:
+    model = models(arch)
+    prompts = prompts_of(model)[:2]
+    longest = max(len(prompt.token_ids) for prompt in prompts_of(model)) + NUM_TOKENS
+    urgent = prompts_of(model)[4]
+    num_blocks = 2 + -(-longest // 4)
+    driver = model.driver(num_blocks=num_blocks, policy="priority", chunk=6, encoder_cache_size=120)
+    for i, prompt in enumerate(prompts):
+        driver.add(
+            f"slow-{i}",
+            prompt.token_ids,
+            greedy(NUM_TOKENS),
+            priority=5,
+            mm_features=prompt.features,
+        )
+    for round_ in range(3):
+        for _ in range(4):
+            driver.step()
+        names = [f"urgent-{round_}-{i}" for i in range(3)]
+        for name in names:
+            driver.add(name, urgent.token_ids, greedy(NUM_TOKENS), mm_features=urgent.features)
+        while any(driver.results[name].finish_reason is None for name in names):
+            driver.step()
+        model.check([urgent] * 3, [driver.results[name] for name in names], NUM_TOKENS)
+    results = driver.run()
+    model.check(prompts, [results[f"slow-{i}"] for i in range(len(prompts))], NUM_TOKENS)
+    assert sum(driver.requests[f"slow-{i}"].num_preemptions for i in range(len(prompts))) >= 3
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_an_encoder_cache_that_holds_one_image(models: Any, arch: str) -> None:
+    model = models(arch)
+    prompts = prompts_of(model)
+    room = max(image.num_embeds for prompt in prompts for image in prompt.images)
+    driver = model.driver(encoder_cache_size=room, chunk=9)
+    model.check(prompts, model.generate(driver, prompts, NUM_TOKENS), NUM_TOKENS)
+    stats = driver.scheduler.stats()
+    assert stats.encoder_cache_used == 0
+    assert 0 < stats.encoder_cache_cached <= room == stats.encoder_cache_size
+    assert model.executor.num_encoder_embeds == stats.encoder_cache_cached
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_neighbours_aborted_inside_their_images(models: Any, arch: str) -> None:
+    model = models(arch)
+    prompts = prompts_of(model)
+    driver = model.driver(chunk=3, encoder_cache_size=150)
+    for i, prompt in enumerate(prompts):
+        driver.add(f"r{i}", prompt.token_ids, greedy(NUM_TOKENS), mm_features=prompt.features)
+    for victim in (2, 0):
+        driver.step()
+        driver.step()
+        driver.abort([f"r{victim}"])
+    results = driver.run()
+    kept = (1, 3, 4)
+    model.check([prompts[i] for i in kept], [results[f"r{i}"] for i in kept], NUM_TOKENS)
+    assert driver.scheduler.stats().encoder_cache_used == 0
