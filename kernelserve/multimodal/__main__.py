@@ -7,6 +7,7 @@ import sys
 
 from kernelserve.multimodal.frame_pipe import FramePipe
 from kernelserve.multimodal.processor_messages import ImageTask, ProcessorReply, ProcessorSpec
+from kernelserve.transformers_import import remember_model_index
 
 
 def main() -> None:
@@ -15,6 +16,7 @@ def main() -> None:
     os.dup2(2, 1)
     # transformers would import torch, which is 5 s and 250 MB, for processors that do not use it.
     sys.modules["torch"] = sys.modules["torchvision"] = None  # type: ignore[assignment]
+    remember_model_index()
     spec = FramePipe(0, replies, ProcessorSpec).receive()
     pipe = FramePipe(0, replies, ImageTask)
     try:

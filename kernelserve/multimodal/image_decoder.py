@@ -64,11 +64,13 @@ def pixels_of_picture(picture: Any, limits: ImageLimits) -> ImagePixels:
 def _open(data: bytes, limits: ImageLimits) -> Any:
     from PIL import Image, UnidentifiedImageError
 
+    Image.init()  # registers all formats, once
+    known = [kind for kind in _FORMATS if kind in Image.OPEN]
     try:
         # Pillow warns of large pictures where our own limit says so with numbers.
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Image.open(io.BytesIO(data), formats=_FORMATS)
+            return Image.open(io.BytesIO(data), formats=known)
     except Image.DecompressionBombError as error:
         raise InvalidRequestError(
             f"the image has far more pixels than the limit of {limits.max_pixels:,}: scale it down"
@@ -76,7 +78,7 @@ def _open(data: bytes, limits: ImageLimits) -> Any:
     except UnidentifiedImageError:
         raise InvalidRequestError(
             f"the image is of no known format: its {len(data):,} bytes begin with {data[:8]!r}. "
-            f"Known are {', '.join(_FORMATS)}"
+            f"Known are {', '.join(known)}"
         ) from None
     except Exception as error:
         raise InvalidRequestError(f"the image is damaged: {_reason(error)}") from error

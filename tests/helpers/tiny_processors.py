@@ -163,14 +163,15 @@ def _make_tokenizer(arch: str) -> Tokenizer:
 
 
 def _tokenizer_config(what: dict[str, Any], max_length: int) -> dict[str, Any]:
-    return {
+    config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": "<s>",
         "eos_token": "<|im_end|>",
         "pad_token": "<pad>",
         "model_max_length": max_length,
         "clean_up_tokenization_spaces": False,
-    } | what.get("tokenizer", {})
+    }
+    return config | dict(what.get("tokenizer", {}))
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

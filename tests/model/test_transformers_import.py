@@ -11,7 +11,7 @@ import pytest
 
 SCRIPT = """
 import sys
-from kernelserve.model.transformers_import import remember_model_index
+from kernelserve.transformers_import import remember_model_index
 if sys.argv[1] == "ours":
     remember_model_index()
 import transformers
