@@ -131,8 +131,8 @@ class MultiModalFeatureSpec(Positional):
     position: PlaceholderRange
     data: dict[str, WireArray] | None = None
     """The model's keyword arguments, exactly as its processor gives them when it is called with this image alone: the
-    leading dimension is kept, so those of several images are joined along axis 0 (Idefics3: along its tiles, axis 1,
-    after padding). None: the engine has them already."""
+    leading dimension is kept, so those of several images are joined along axis 0 (Idefics3: axis 1, its tiles).
+    None: the engine has them already."""
 
 
 class EngineCoreRequest(Positional):

