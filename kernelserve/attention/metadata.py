@@ -41,6 +41,10 @@ class AttentionMetadata:
     seq_len_list: list[int]
     """seq_lens on the host."""
     block_size: int
+    spans: list[list[tuple[int, int]]] | None = None
+    """For each request the positions [first, last) of the images that rows of this step belong to. Such a row also
+    sees the rest of its image, whose K/V are written in this step; a window still bounds how far back it sees.
+    None: there are none."""
     _derived: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
@@ -52,6 +56,7 @@ class AttentionMetadata:
         slot_mapping: torch.Tensor,
         *,
         block_size: int,
+        spans: list[list[tuple[int, int]]] | None = None,
     ) -> AttentionMetadata:
         """Return the metadata for so many rows a request, on the device of `block_table`."""
         starts = [0]
@@ -66,12 +71,17 @@ class AttentionMetadata:
             query_start_locs=starts,
             seq_len_list=list(seq_lens),
             block_size=block_size,
+            spans=spans,
         )
 
     @property
     def num_reqs(self) -> int:
         """Requests in this step."""
         return len(self.seq_len_list)
+
+    def spans_of(self, request: int) -> list[tuple[int, int]]:
+        """The images of one request that rows of this step belong to."""
+        return [] if self.spans is None else self.spans[request]
 
     @property
     def num_tokens(self) -> int:

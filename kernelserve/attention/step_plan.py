@@ -36,7 +36,7 @@ class PrefillPiece:
     slots: torch.Tensor
     """int64 [L]: everything that some row of the piece sees."""
     mask: torch.Tensor | None
-    """[q, L], 0 or -inf; None: row i sees slots 0 to i."""
+    """[q, L], 0 or -inf; None: row i sees slots 0 to i, and there are as many slots as rows."""
 
 
 @dataclass(slots=True)
@@ -115,11 +115,16 @@ def _prefill_pieces(
         high_row = min(low_row + _MAX_PIECE_ROWS, end)
         first_query, last = low_row + offset, high_row + offset
         first = max(0, first_query - window + 1) if window else 0
-        positions = torch.arange(first, last, device=device)  # [L]
+        spans = [s for s in metadata.spans_of(request) if s[0] < last and first_query < s[1]]
+        end_of_keys = max([last, *(high for _, high in spans)])
+        positions = torch.arange(first, end_of_keys, device=device)  # [L]
         mask = None
-        if first_query > 0 or (window and last > window):
+        if first_query > 0 or (window and last > window) or spans:
             queries = torch.arange(first_query, last, device=device)[:, None]
             hidden = positions > queries
+            for low, high in spans:
+                inside = (queries >= low) & (queries < high)
+                hidden &= ~(inside & (positions < high))
             if window:
                 hidden |= positions <= queries - window
             mask = _additive(hidden, dtype)

@@ -35,16 +35,22 @@ class EncoderPlanner:
     encoded in it, but for an image that is larger than all of it: that one is encoded alone. So
     whatever fits the encoder cache gets its turn. A request that is inside an image needs nothing
     more to get out of it, so no two can wait for each other.
+
+    With `whole_images` the range never ends inside an image. It ends in front of one, or behind one
+    that it begins with: such an image may exceed the budget of tokens, or it might wait for ever.
     """
 
-    def __init__(self, cache: EncoderCacheManager) -> None:
+    def __init__(self, cache: EncoderCacheManager, *, whole_images: bool = False) -> None:
         self._cache = cache
+        self._whole_images = whole_images
 
     def fit(self, request: Request, start: int, num_tokens: int, plan: StepPlan) -> EncoderNeeds:
         """Cut the tokens [start, start + num_tokens) in front of the first image that does not fit."""
         needs = EncoderNeeds(num_tokens)
         if not request.mm_features:
             return needs
+        if self._whole_images:
+            num_tokens = needs.num_tokens = _uncut(request.mm_features, start, num_tokens)
         room, budget = self._cache.num_available_embeds, plan.encoder_budget
         may_exceed = not plan.encoder_inputs
         seen: set[str] = set()
@@ -91,6 +97,16 @@ class EncoderPlanner:
                 self._cache.forget(mm_hash)
                 del plan.encoder_inputs[mm_hash]
                 plan.encoder_budget += feature.position.num_embeds
+
+
+def _uncut(features: list[MultiModalFeatureSpec], start: int, num_tokens: int) -> int:
+    """Move the end of a range out of the image that it cuts."""
+    end = start + num_tokens
+    for feature in features:
+        first, last = feature.position.offset, feature.position.offset + feature.position.length
+        if first < end < last:
+            return first - start if start < first else last - start
+    return num_tokens
 
 
 def _overlapping(

@@ -47,6 +47,7 @@ class Scheduler:
         policy: SchedulerPolicy = "fcfs",
         num_step_records: int = 4096,
         encoder_cache: EncoderCacheManager | None = None,
+        whole_images: bool = False,
     ) -> None:
         self.max_model_len = min(max_model_len, kv_cache_manager.max_model_len)
         """Longest sequence in effect: the model's limit, or what the whole KV cache holds."""
@@ -54,7 +55,7 @@ class Scheduler:
         self._encoder_cache = encoder_cache or EncoderCacheManager(0)
         self._state = SchedulerState(kv_cache_manager, policy, self._encoder_cache)
         limits = SchedulerLimits(max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold)
-        self._planner = StepPlanner(self._state, limits)
+        self._planner = StepPlanner(self._state, limits, whole_images=whole_images)
         self._updater = StepUpdater(self._state, self.max_model_len)
         self._recorder = StepRecorder(num_step_records)
 

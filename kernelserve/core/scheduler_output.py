@@ -44,10 +44,11 @@ class SchedulerOutput:
     """The plan of one step.
 
     Invariants: every id of `num_scheduled_tokens` is in exactly one of the two request lists; all counts are > 0;
-    their sum is `total_num_scheduled_tokens`, at most the token budget. The runner drops `finished_req_ids` (ended
-    since the last plan) and `preempted_req_ids` first: an id may be finished here and new again in the same plan.
-    The same goes for `free_encoder_mm_hashes` and `scheduled_encoder_inputs`. Each embedding that a scheduled token
-    takes comes out of the encoder in this plan or has done so before and has not been freed.
+    their sum is `total_num_scheduled_tokens`, at most the token budget, unless the last of them is an image that
+    must not be cut. The runner drops `finished_req_ids` (ended since the last plan) and `preempted_req_ids` first: an
+    id may be finished here and new again in the same plan. The same goes for `free_encoder_mm_hashes` and
+    `scheduled_encoder_inputs`. Each embedding that a scheduled token takes comes out of the encoder in this plan, or
+    has done so before and has not been freed.
     """
 
     scheduled_new_reqs: list[NewRequestData]

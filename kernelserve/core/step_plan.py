@@ -33,6 +33,7 @@ class StepPlan:
     def __init__(self, token_budget: int) -> None:
         self.token_budget = token_budget
         self.budget = token_budget
+        """Below 0 only after an image that must not be cut."""
         self.granted: dict[str, tuple[Request, int, list[int]]] = {}
         """Of requests that the runner knows: the request, its tokens, the ids of its new blocks."""
         self.admitted: dict[str, tuple[Request, int, list[int]]] = {}

@@ -25,11 +25,13 @@ class StepPlanner:
     policy a waiting request takes the place of a strictly less urgent running one.
     """
 
-    def __init__(self, state: SchedulerState, limits: SchedulerLimits) -> None:
+    def __init__(
+        self, state: SchedulerState, limits: SchedulerLimits, *, whole_images: bool = False
+    ) -> None:
         self.limits = limits
         self._state = state
         self._kv = state.kv_cache_manager
-        self._encoder = EncoderPlanner(state.encoder_cache)
+        self._encoder = EncoderPlanner(state.encoder_cache, whole_images=whole_images)
 
     def plan_step(self) -> StepPlan:
         """Decide who gets how many tokens and blocks in this step."""
@@ -86,7 +88,7 @@ class StepPlanner:
             if plan.preempted_req_ids:
                 plan.refuse(request, "preempted_step")
                 return
-            if plan.budget == 0:
+            if plan.budget <= 0:
                 plan.refuse(request, "budget")
                 return
             if len(state.running) >= self.limits.max_num_seqs:

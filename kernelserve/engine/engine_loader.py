@@ -46,6 +46,7 @@ def load_engine(
         policy=config.policy,
         num_step_records=config.num_step_records,
         encoder_cache=EncoderCacheManager(config.encoder_cache_size if info.takes_images else 0),
+        whole_images=info.whole_images,
     )
     return EngineCore(scheduler, executor, clock=clock, eager_aborts=eager_aborts)
 

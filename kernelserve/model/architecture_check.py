@@ -11,7 +11,6 @@ from kernelserve.model.vision_recipes import VISION_RECIPES
 __all__ = ["check_config", "longest_context", "resolve_model_class"]
 
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
-_BIDIRECTIONAL_IMAGES = frozenset({"gemma3", "paligemma"})
 _ALIBI_TYPES = frozenset({"bloom", "mpt"})
 _NOT_CAUSAL = (
     "ForMaskedLM",
@@ -53,11 +52,6 @@ def check_config(config: Any) -> None:
 
 
 def _check_vision(kind: str) -> None:
-    if kind in _BIDIRECTIONAL_IMAGES:
-        raise UnsupportedModelError(
-            f"the tokens of an image of {kind} see each other in both directions, which the paged "
-            "attention does not do yet"
-        )
     if kind not in VISION_RECIPES:
         raise UnsupportedModelError(
             f"{kind} takes images in a way that is not known here: the models that can see are "

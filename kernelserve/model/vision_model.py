@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ class VisionModel:
     def __init__(self, module: Any, recipe: VisionRecipe, image_token_id: int) -> None:
         self.image_token_id = image_token_id
         self.uses_mrope = recipe.uses_mrope
+        self.bidirectional = recipe.bidirectional
         self._module = module
         self._recipe = recipe
 
@@ -47,7 +49,10 @@ class VisionModel:
         if arguments["pixel_values"].is_floating_point():
             arguments["pixel_values"] = arguments["pixel_values"].to(self._module.dtype)
         output = self._module.get_image_features(**self._recipe.derive(arguments), return_dict=True)
-        features = output.pooler_output
+        features = list(output.pooler_output)
+        counts = [self._shape("pixel_values", image["pixel_values"])[0] for image in images]
+        if len(features) == sum(counts) != len(images):  # some are several crops
+            features = [torch.cat(list(part)) for part in _split(features, counts)]
         if len(features) != len(images):
             raise InvalidRequestError(f"the encoder made {len(features)} of {len(images)} images")
         return [feature.reshape(-1, feature.shape[-1]) for feature in features]
@@ -111,3 +116,9 @@ class VisionModel:
             )
         values = np.frombuffer(array.data, dtype=array.dtype).reshape(shape)
         return torch.from_numpy(values.copy())
+
+
+def _split(features: list[Tensor], counts: list[int]) -> Iterator[list[Tensor]]:
+    remaining = iter(features)
+    for count in counts:
+        yield list(islice(remaining, count))

@@ -28,6 +28,8 @@ class VisionRecipe:
     """What the processor tells of an image and the encoder does not need."""
     derive: Callable[[Arguments], Arguments] = field(default=lambda arguments: arguments)
     """Adds what follows from the rest."""
+    bidirectional: bool = False
+    """The tokens of an image see each other in both directions: no step may compute only a part of them."""
     uses_mrope: bool = False
     """Positions are three numbers a token: time, row, column."""
 
@@ -49,6 +51,9 @@ _TILES = VisionRecipe(
 _PATCHES = VisionRecipe({"pixel_values": 2, "image_grid_thw": 2}, uses_mrope=True)
 
 VISION_RECIPES: dict[str, VisionRecipe] = {
+    "gemma3": VisionRecipe(
+        {"pixel_values": 4}, ignored=frozenset({"num_crops"}), bidirectional=True
+    ),
     "idefics3": _TILES,
     "llava": VisionRecipe({"pixel_values": 4}),
     "llava_onevision": VisionRecipe(

@@ -40,6 +40,8 @@ class ModelInfo:
     processor_dir: str = ""
     """Folder with the settings of the image processor; empty: the model takes no images."""
     image_token_id: int | None = None
+    whole_images: bool = False
+    """Each image must be computed in one step."""
 
     @property
     def takes_images(self) -> bool:

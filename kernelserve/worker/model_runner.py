@@ -138,6 +138,7 @@ class ModelRunner:
             self._to_device(inputs.block_table),
             self._to_device(inputs.slot_mapping),
             block_size=self._block_size,
+            spans=self._bidirectional_spans(inputs),
         )
         input_ids = self._to_device(inputs.input_ids)
         embeds = None if self._encoder is None else self._encoder.merge(inputs, input_ids)
@@ -148,6 +149,17 @@ class ModelRunner:
             self._to_device(logits_indices),
             inputs_embeds=embeds,
         )
+
+    def _bidirectional_spans(self, inputs: StepInputs) -> list[list[tuple[int, int]]] | None:
+        """The images whose tokens see each other, of each request; None if there are none."""
+        vision = self._model.vision
+        if vision is None or not vision.bidirectional:
+            return None
+        starts = inputs.seq_lens - inputs.query_lens
+        return [
+            [] if state.images is None else state.images.spans(int(start), int(end))
+            for state, start, end in zip(inputs.states, starts, inputs.seq_lens, strict=True)
+        ]
 
     def _prompt_parts(self, inputs: StepInputs) -> list[_PromptPart]:
         """Return the positions of this step whose logits prompt logprobs are gathered from."""

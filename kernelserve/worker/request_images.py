@@ -37,6 +37,7 @@ class RequestImages:
         self.rope_positions: NDArray[np.int64] | None = None
         """M-RoPE: time, row and column [3, n] of the prompt (and of what was generated before a preemption)."""
         self._taking = [_taking(feature.position) for feature in features]
+        self._runs = [run for positions in self._taking for run in _runs(positions)]
 
     def slices(self, start: int, end: int) -> Iterator[ImageSlice]:
         """Yield what the tokens [start, end) take from each image."""
@@ -45,6 +46,10 @@ class RequestImages:
             if first < last:
                 here = positions[first:last]
                 yield ImageSlice(feature.mm_hash, int(first), int(last), here)
+
+    def spans(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the runs of embeddings [first, last) that have a token in [start, end)."""
+        return [span for span in self._runs if span[0] < end and start < span[1]]
 
     def mask(self, num_tokens: int) -> NDArray[np.bool_]:
         """Return which of the first `num_tokens` tokens take an embedding; all images lie in them."""
@@ -59,3 +64,9 @@ def _taking(position: PlaceholderRange) -> NDArray[np.int64]:
     if position.is_embed is None:
         return np.arange(position.offset, position.offset + position.length)
     return position.offset + np.frombuffer(position.is_embed, np.uint8).nonzero()[0]
+
+
+def _runs(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Split ascending positions where one is left out."""
+    parts = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts]

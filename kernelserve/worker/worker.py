@@ -123,6 +123,7 @@ class Worker:
             load_seconds=self._seconds,
             processor_dir=model.processor_dir,
             image_token_id=None if model.vision is None else model.vision.image_token_id,
+            whole_images=model.vision is not None and model.vision.bidirectional,
         )
 
 

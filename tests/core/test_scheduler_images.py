@@ -118,7 +118,12 @@ def test_an_image_that_cannot_be_encoded_fails_whoever_needs_it_in_that_step():
 
 def spec(offset: int, length: int, **changes: Any) -> MultiModalFeatureSpec:
     position = PlaceholderRange(offset, length, changes.pop("is_embed", None))
-    values = {"modality": "image", "mm_hash": "a", "position": position, "data": {}} | changes
+    values: dict[str, Any] = {
+        "modality": "image",
+        "mm_hash": "a",
+        "position": position,
+        "data": {},
+    } | changes
     return MultiModalFeatureSpec(**values)
 
 
@@ -151,6 +156,13 @@ def test_a_text_model_refuses_images():
     assert reason == "the prompt has images, but the model takes none"
 
 
+def test_an_image_that_must_not_be_cut_may_exceed_the_budget():
+    engine = Engine(encoder_cache_size=20, whole_images=True, max_num_batched_tokens=8)
+    with_images(engine, "r", [0] * 20, fake_image("a", 3, 12))
+    plans = engine.run()
+    assert [plan.num_scheduled_tokens.get("r") for plan in plans[:3]] == [3, 12, 5]
+
+
 @st.composite
 def prompts(draw: st.DrawFn) -> tuple[list[int], list[MultiModalFeatureSpec]]:
     """A prompt of texts and images in turn; names are few, so that images come again."""
@@ -178,6 +190,7 @@ def prompts(draw: st.DrawFn) -> tuple[list[int], list[MultiModalFeatureSpec]]:
     threshold=st.sampled_from([0, 1, 3]),
     policy=st.sampled_from(["fcfs", "priority"]),
     caching=st.booleans(),
+    whole_images=st.booleans(),
     aborts=st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=4),
     unreadable=st.sets(st.sampled_from("abcd"), max_size=1),
 )
@@ -189,6 +202,7 @@ def test_answers_never_change_and_everything_ends(
     threshold: int,
     policy: str,
     caching: bool,
+    whole_images: bool,
     aborts: Any,
     unreadable: set[str],
 ) -> None:
@@ -200,6 +214,7 @@ def test_answers_never_change_and_everything_ends(
         long_prefill_token_threshold=threshold,
         policy=policy,
         enable_prefix_caching=caching,
+        whole_images=whole_images,
     )
     engine.runner.unreadable = unreadable
     for i, ((prompt, images), max_tokens, priority) in enumerate(asked):

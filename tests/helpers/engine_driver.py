@@ -86,6 +86,7 @@ class EngineDriver:
             long_prefill_token_threshold=chunk,
             policy=policy,
             encoder_cache=EncoderCacheManager(encoder_cache_size if info.takes_images else 0),
+            whole_images=info.whole_images,
         )
         self.requests: dict[str, Request] = {}
         self.results: dict[str, Result] = {}

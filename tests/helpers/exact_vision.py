@@ -128,13 +128,14 @@ class ExactVisionModel:
             name: torch.from_numpy(np.concatenate([image.arrays[name] for image in images], axis))
             for name in images[0].arrays
         }
-        if self.arch.startswith("qwen"):
+        if self.arch.startswith("qwen") or self.arch == "gemma3":
             is_image = torch.zeros(1, len(prompt.token_ids), dtype=torch.int64)
             for image, feature in zip(images, prompt.features, strict=True):
                 position = feature.position
                 first = position.offset + (position.is_embed is not None)
                 is_image[0, first : first + image.num_embeds] = 1
-            arguments["mm_token_type_ids"] = is_image
+            name = "token_type_ids" if self.arch == "gemma3" else "mm_token_type_ids"
+            arguments[name] = is_image
         return arguments
 
 

@@ -88,6 +88,8 @@ class CheckingRunner:
         self.encoder_cache_size = encoder_cache_size
         self.encoded: dict[str, int] = {}
         """Name of each image that is kept -> its embeddings."""
+        self.whole_images = False
+        """No step may compute a part of an image."""
         self.unreadable: set[str] = set()
         """Images that cannot be encoded."""
         self.rows: dict[str, Row] = {}
@@ -159,6 +161,8 @@ class CheckingRunner:
             row = self.rows[req_id]
             here = range(row.num_computed, row.num_computed + num_tokens)
             for image in row.images:
+                first, last = image.position.offset, image.position.offset + image.position.length
+                assert not (self.whole_images and first < here.stop < last), "an image is cut"
                 if image.mm_hash in failed and image.position.offset < here.stop:
                     self.errors[req_id] = "an image cannot be encoded"
                 if any(position in here for position in embed_positions(image)):
@@ -233,6 +237,7 @@ class Engine:
             **options,
         )
         self.runner = CheckingRunner(block_size, encoder_cache_size)
+        self.runner.whole_images = options.get("whole_images", False)
         self.received: dict[str, Received] = {}
         self.now = 0.0
 

@@ -65,6 +65,22 @@ VISION_ARCHITECTURES: dict[str, dict[str, Any]] = {
         "vision_config": _VISION | {"model_type": "clip_vision_model", "projection_dim": 24},
         "text_config": _TEXT | {"model_type": "llama"},
     },
+    "gemma3": {
+        "image_token_id": IMAGE_TOKEN,
+        "boi_token_id": _START,
+        "eoi_token_id": _END,
+        "mm_tokens_per_image": 4,
+        "vision_config": _VISION | {"model_type": "siglip_vision_model", "vision_use_head": False},
+        "text_config": _TEXT
+        | {
+            "model_type": "gemma3_text",
+            "head_dim": 16,
+            "num_hidden_layers": 4,
+            "sliding_window": 3,
+            "query_pre_attn_scalar": 24,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        },
+    },
     "llava_onevision": {
         "image_token_id": IMAGE_TOKEN,
         "video_token_id": 283,
@@ -180,6 +196,9 @@ def random_image(arch: str, seed: int, size: int = 0) -> TinyImage:
 
     if arch == "llava":
         return TinyImage({"pixel_values": pixels(1, 3, 16, 16)}, 16)
+    if arch == "gemma3":
+        crops = 1 + size % 2
+        return TinyImage({"pixel_values": pixels(crops, 3, 16, 16)}, 4 * crops)
     if arch == "llava_onevision":
         height, width, patches, num_embeds = _ONEVISION_SIZES[size % 4]
         arrays = {
@@ -215,7 +234,8 @@ def make_tiny_vision_model(arch: str, folder: Path, *, seed: int = 0, **changes:
             for name, parameter in sorted(model.named_parameters()):
                 spread = 0.3 if parameter.dim() > 1 else 0.1
                 is_scale = "norm" in name and name.endswith("weight")
-                parameter.copy_(float(is_scale) + spread * torch.randn(parameter.shape))
+                center = float(is_scale and not (arch == "gemma3" and "vision" not in name))
+                parameter.copy_(center + spread * torch.randn(parameter.shape))
     model.generation_config.eos_token_id = [258, 259]
     model.save_pretrained(folder)
     make_tiny_tokenizer(folder)

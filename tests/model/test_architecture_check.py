@@ -44,9 +44,9 @@ def test_good_ones_pass(arch):
         ("mpt", "ALiBi"),
         ("gpt_neo", "attention interface"),
         ("qwen2_audio", "sound"),
-        ("gemma3", "both directions"),
+        ("paligemma", "the models that can see are gemma3, idefics3, llava"),
         ("pixtral", "no model of type 'pixtral' that generates text"),
-        ("blip-2", "the models that can see are idefics3, llava"),
+        ("blip-2", "the models that can see are gemma3, idefics3, llava"),
         ("vit", "no model of type 'vit' that generates text"),
     ],
 )

@@ -172,3 +172,13 @@ def test_neighbours_aborted_inside_their_images(models: Any, arch: str) -> None:
     kept = (1, 3, 4)
     model.check([prompts[i] for i in kept], [results[f"r{i}"] for i in kept], NUM_TOKENS)
     assert driver.scheduler.stats().encoder_cache_used == 0
+
+
+def test_an_image_whose_tokens_see_each_other_lies_in_several_pieces(
+    models: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gemma 3, with the rows that attention takes at once cut to fewer than an image has."""
+    monkeypatch.setattr("kernelserve.attention.step_plan._MAX_PIECE_ROWS", 3)
+    model = models("gemma3")
+    prompts = prompts_of(model)
+    model.check(prompts, model.generate(model.driver(), prompts, NUM_TOKENS), NUM_TOKENS)
