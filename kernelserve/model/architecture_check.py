@@ -35,7 +35,7 @@ def check_config(config: Any) -> None:
     if getattr(config, "audio_config", None):
         raise UnsupportedModelError(f"{kind} takes sound: only text and images can be served")
     if getattr(config, "vision_config", None):
-        _check_vision(kind)
+        _check_vision(kind, config.vision_config.model_type)
         check_config(config.get_text_config())
         return
     if getattr(config, "alibi", False) or kind in _ALIBI_TYPES:
@@ -51,11 +51,16 @@ def check_config(config: Any) -> None:
     _check_layer_types(config)
 
 
-def _check_vision(kind: str) -> None:
+def _check_vision(kind: str, tower: str) -> None:
     if kind not in VISION_RECIPES:
         raise UnsupportedModelError(
             f"{kind} takes images in a way that is not known here: the models that can see are "
             f"{', '.join(sorted(VISION_RECIPES))}"
+        )
+    if VISION_RECIPES[kind].towers and tower not in VISION_RECIPES[kind].towers:
+        raise UnsupportedModelError(
+            f"this {kind} model has a vision tower of type {tower}, which takes other arguments than "
+            f"those known here: {', '.join(sorted(VISION_RECIPES[kind].towers))}"
         )
 
 

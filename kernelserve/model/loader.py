@@ -153,7 +153,8 @@ def _describe(
     if getattr(hf_config, "vision_config", None) is not None:
         recipe = VISION_RECIPES[hf_config.model_type]
         vision = VisionModel(module, recipe, hf_config.image_token_id)
-    max_model_len, reason = longest_context(hf_config.get_text_config())
+    text_config = hf_config.get_text_config()
+    max_model_len, reason = longest_context(text_config)
     tokenizer_dir = checkpoint.tokenizer_dir()
     head = module.get_output_embeddings()
     return LoadedModel(
@@ -167,7 +168,7 @@ def _describe(
         max_model_len_reason=reason,
         weight_bytes=sum(p.numel() * p.element_size() for p in module.parameters()),
         tokenizer_dir=tokenizer_dir,
-        eos_token_ids=checkpoint.eos_token_ids(hf_config, tokenizer_dir),
+        eos_token_ids=checkpoint.eos_token_ids(text_config, tokenizer_dir),
         generation_defaults=checkpoint.generation_defaults(),
         processor_dir="" if vision is None else checkpoint.processor_dir(),
         vision=vision,

@@ -55,7 +55,7 @@ class VisionModel:
             features = [torch.cat(list(part)) for part in _split(features, counts)]
         if len(features) != len(images):
             raise InvalidRequestError(f"the encoder made {len(features)} of {len(images)} images")
-        return [feature.reshape(-1, feature.shape[-1]) for feature in features]
+        return [_own(feature.reshape(-1, feature.shape[-1])) for feature in features]
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Return the embeddings [T, hidden] of text tokens [T]."""
@@ -116,6 +116,12 @@ class VisionModel:
             )
         values = np.frombuffer(array.data, dtype=array.dtype).reshape(shape)
         return torch.from_numpy(values.copy())
+
+
+def _own(feature: Tensor) -> Tensor:
+    """A copy, if the memory holds more: else one image that is kept would keep all that were encoded with it."""
+    held, used = feature.untyped_storage().nbytes(), feature.numel() * feature.element_size()
+    return feature.clone() if held > used else feature
 
 
 def _split(features: list[Tensor], counts: list[int]) -> Iterator[list[Tensor]]:

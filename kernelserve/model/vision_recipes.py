@@ -26,6 +26,8 @@ class VisionRecipe:
     optional: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
     """What the processor tells of an image and the encoder does not need."""
+    towers: frozenset[str] = frozenset()
+    """Model types of the vision towers that take these; empty: there is only one."""
     derive: Callable[[Arguments], Arguments] = field(default=lambda arguments: arguments)
     """Adds what follows from the rest."""
     bidirectional: bool = False
@@ -43,6 +45,7 @@ def _mark_untiled(arguments: Arguments) -> Arguments:
     return arguments | {"batch_num_images": several}
 
 
+_FIXED_SIZE = frozenset({"clip_vision_model", "siglip_vision_model"})
 _TILES = VisionRecipe(
     {"pixel_values": 5, "pixel_attention_mask": 4},
     optional=frozenset({"pixel_attention_mask"}),
@@ -52,13 +55,17 @@ _PATCHES = VisionRecipe({"pixel_values": 2, "image_grid_thw": 2}, uses_mrope=Tru
 
 VISION_RECIPES: dict[str, VisionRecipe] = {
     "gemma3": VisionRecipe(
-        {"pixel_values": 4}, ignored=frozenset({"num_crops"}), bidirectional=True
+        {"pixel_values": 4},
+        ignored=frozenset({"num_crops"}),
+        towers=_FIXED_SIZE,
+        bidirectional=True,
     ),
     "idefics3": _TILES,
-    "llava": VisionRecipe({"pixel_values": 4}),
+    "llava": VisionRecipe({"pixel_values": 4}, towers=_FIXED_SIZE),
     "llava_onevision": VisionRecipe(
         {"pixel_values": 5, "image_sizes": 2},
         ignored=frozenset({"batch_num_images"}),
+        towers=_FIXED_SIZE,
         derive=_mark_untiled,
     ),
     "qwen2_5_vl": _PATCHES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
@@ -76,14 +77,22 @@ class Worker:
                 f"max_model_len={asked} is above the model's own limit of {limit}: "
                 f"{self._model.max_model_len_reason}"
             )
+        memory = device_memory(self._model.device)
         return plan_kv_cache(
             self._config,
             bytes_per_block=bytes_per_block,
             model_max_len=limit,
             weight_bytes=self._model.weight_bytes,
-            memory=device_memory(self._model.device),
+            memory=replace(memory, free=max(0, memory.free - self._encoder_cache_bytes())),
             on_cpu=self._model.device.type == "cpu",
         )
+
+    def _encoder_cache_bytes(self) -> int:
+        """What the embeddings of images will take at most."""
+        if self._model.vision is None:
+            return 0
+        hidden_size: int = self._model.hf_config.get_text_config().hidden_size
+        return self._config.encoder_cache_size * hidden_size * self._model.dtype.itemsize
 
     def _warm_up(self) -> None:
         """Run a prompt of one token and one token more, on the null block, which no request reads."""

@@ -12,6 +12,7 @@ from kernelserve.model.architecture_check import (
     resolve_model_class,
 )
 from tests.helpers.tiny_models import ARCHITECTURES, make_tiny_config
+from tests.helpers.tiny_vision_models import VISION_ARCHITECTURES
 
 
 def check(config) -> None:
@@ -53,6 +54,27 @@ def test_good_ones_pass(arch):
 def test_bad_ones_are_refused(model_type, words):
     with pytest.raises(UnsupportedModelError, match=words):
         check(AutoConfig.for_model(model_type))
+
+
+@pytest.mark.parametrize("arch", sorted(VISION_ARCHITECTURES))
+def test_those_that_see_pass(arch):
+    check(AutoConfig.for_model(arch, **VISION_ARCHITECTURES[arch]))
+
+
+def test_a_vision_tower_with_other_arguments_is_refused():
+    config = AutoConfig.for_model("llava", vision_config={"model_type": "pixtral"})
+    with pytest.raises(UnsupportedModelError, match=r"vision tower of type pixtral.*clip"):
+        check(config)
+
+
+def test_what_a_text_model_could_not_do_a_vision_model_cannot_either():
+    config = AutoConfig.for_model(
+        "llava",
+        vision_config={"model_type": "clip_vision_model"},
+        text_config={"model_type": "mamba"},
+    )
+    with pytest.raises(UnsupportedModelError, match="mamba"):
+        check(config)
 
 
 def test_encoder_is_refused():

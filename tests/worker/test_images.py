@@ -59,6 +59,18 @@ def test_images_of_equal_shapes_share_a_call_and_a_picture_is_encoded_once(
     assert [entry.mm_hash for entry in inputs] == [image.mm_hash for image in images]
 
 
+def test_an_image_that_is_kept_keeps_no_other(model: ExactVisionModel) -> None:
+    """Images of one call share its memory unless they are copied."""
+    prompts = [VisionPrompt.build(random_image("llava", seed), [1]) for seed in range(3)]
+    driver = model.driver(encoder_cache_size=48)
+    model.generate(driver, prompts, 1)
+    assert model.executor._worker is not None
+    encoder = model.executor._worker.runner._encoder
+    assert encoder is not None
+    held = [output.untyped_storage().nbytes() for output in encoder._outputs.values()]
+    assert held == [16 * 32 * 4] * 3
+
+
 def test_the_same_picture_again_is_a_prefix_hit_and_another_is_none(
     model: ExactVisionModel,
 ) -> None:
