@@ -29,14 +29,14 @@ def random_text(rng: random.Random, length: int) -> list[int]:
 class ExactVisionModel:
     """Runs prompts with images on our engine and on transformers, both in float32 on one thread."""
 
-    def __init__(self, arch: str, folder: Path, *, block_size: int = 4, **changes: Any) -> None:
+    def __init__(self, arch: str, folder: Path, *, dtype: str = "float32", **changes: Any) -> None:
         self.arch = arch
         self.folder = make_tiny_vision_model(arch, folder, **changes)
         config = EngineConfig(
             model=str(folder),
-            dtype="float32",
+            dtype=dtype,
             device="cpu",
-            block_size=block_size,
+            block_size=4,
             num_gpu_blocks=600,
             num_threads=1,
         )
@@ -93,6 +93,13 @@ class ExactVisionModel:
         for number, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
             expected = self._answer(prompt, num_tokens)[0]
             assert result.token_ids == expected, f"prompt {number}: {result.stop_reason}"
+
+    def plain_logprobs(self, prompt: VisionPrompt) -> torch.Tensor:
+        """Return log-softmax [n, vocab] of one plain forward pass over a prompt."""
+        with torch.inference_mode():
+            logits = self.plain(torch.tensor([prompt.token_ids]), **self._arguments(prompt)).logits
+        result: torch.Tensor = logits[0].float().log_softmax(-1)
+        return result
 
     def _answer(self, prompt: VisionPrompt, num_tokens: int) -> tuple[list[int], float]:
         """Return the answer, and by how much its tokens were better than the second best."""

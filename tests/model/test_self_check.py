@@ -10,7 +10,8 @@ from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.loader import load_model
 from kernelserve.model.self_check import PROVEN, check_against_transformers
 from tests.helpers.paged_run import PagedRun
-from tests.helpers.tiny_models import ARCHITECTURES, make_tiny_model
+from tests.helpers.tiny_models import ARCHITECTURES, TINY_MAX_MODEL_LEN, make_tiny_model
+from tests.helpers.tiny_vision_models import VISION_ARCHITECTURES, make_tiny_vision_model
 
 torch.set_num_threads(1)
 
@@ -26,6 +27,15 @@ def test_good_models_pass(tmp_path, dtype):
     check_against_transformers(model)
     if dtype == "float32":
         PagedRun(model, 1).step({0: [1, 2, 3]})
+
+
+@pytest.mark.parametrize("arch", sorted(VISION_ARCHITECTURES))
+def test_good_models_that_see_pass(tmp_path, arch):
+    make_tiny_vision_model(arch, tmp_path)
+    model = load_model(EngineConfig(model=str(tmp_path), dtype="float32"), lambda *_: None)
+    check_against_transformers(model)
+    assert (model.max_model_len, model.eos_token_ids[:2]) == (TINY_MAX_MODEL_LEN, [258, 259])
+    assert model.processor_dir == str(tmp_path)
 
 
 def test_a_model_with_a_state_of_its_own_is_refused(tmp_path, monkeypatch):

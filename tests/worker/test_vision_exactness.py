@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,3 +183,31 @@ def test_an_image_whose_tokens_see_each_other_lies_in_several_pieces(
     model = models("gemma3")
     prompts = prompts_of(model)
     model.check(prompts, model.generate(model.driver(), prompts, NUM_TOKENS), NUM_TOKENS)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_logprobs_of_each_position_equal_a_plain_forward_pass(models: Any, arch: str) -> None:
+    """Also those behind the first image, at every position inside of it, and in several chunks."""
+    model = models(arch)
+    driver = model.driver(chunk=7)
+    for number, prompt in enumerate(prompts_of(model)):
+        params = greedy(1, prompt_logprobs=2)
+        driver.add(f"r{number}", prompt.token_ids, params, mm_features=prompt.features)
+    results = driver.run()
+    for number, prompt in enumerate(prompts_of(model)):
+        lists = results[f"r{number}"].prompt_logprobs
+        assert lists is not None
+        expected = model.plain_logprobs(prompt)
+        for position, (ids, values) in enumerate(
+            zip(lists.token_ids.tolist(), lists.logprobs.tolist(), strict=True)
+        ):
+            assert values == pytest.approx(expected[position][ids].tolist(), abs=2e-4)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_architecture_runs_in_bfloat16(tmp_path: Path, arch: str) -> None:
+    model = ExactVisionModel(arch, tmp_path, dtype="bfloat16")
+    image = random_image(arch, 1, 1)
+    prompts = [VisionPrompt.build([1, 2], image, [3]), VisionPrompt.build([1, 2, 3])]
+    results = model.generate(model.driver(chunk=5), prompts, 4)
+    assert [len(result.token_ids) for result in results] == [4, 4]
