@@ -124,7 +124,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 
 def special_tokens(arch: str) -> dict[str, int]:
     """Return the ids of all special tokens."""
-    return {token: 256 + i for i, token in enumerate(_BASE)} | PROCESSORS[arch]["special"]
+    return {token: 256 + i for i, token in enumerate(_BASE)} | dict(PROCESSORS[arch]["special"])
 
 
 def make_tiny_processor(arch: str, folder: Path, *, max_length: int = TINY_MAX_MODEL_LEN) -> Path:

@@ -1,0 +1,221 @@
+"""Pictures through everything: LLM, the image processor's process, the engine; answers equal to transformers'."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kernelserve as ks
+from tests.helpers.leftovers import assert_nothing_left
+from tests.helpers.pictures import bad_pictures, data_url, encode, random_picture
+from tests.helpers.tiny_vision_models import VISION_ARCHITECTURES
+from tests.helpers.vision_reference import VisionReference
+
+pytestmark = pytest.mark.process
+
+PICTURES = [random_picture(70, 40, 1), random_picture(30, 60, 2), random_picture(16, 16, 3)]
+OPTIONS: dict[str, Any] = {
+    "dtype": "float32",
+    "device": "cpu",
+    "num_gpu_blocks": 200,
+    "num_threads": 1,
+    "show_progress": False,
+}
+SCORED = ks.SamplingParams(temperature=0, max_tokens=10, ignore_eos=True, logprobs=1)
+GREEDY = ks.SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+
+
+def message(*parts: Any) -> list[dict[str, Any]]:
+    """One user message of texts and pictures."""
+    content = [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image", "image": part}
+        for part in parts
+    ]
+    return [{"role": "user", "content": content}]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> VisionReference:
+    return VisionReference("llava", tmp_path_factory.mktemp("llava"))
+
+
+@pytest.fixture(scope="module")
+def llm(reference, tmp_path_factory) -> Iterator[ks.LLM]:
+    folder = tmp_path_factory.mktemp("rt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELSERVE_RUNTIME_DIR", str(folder))
+        with ks.LLM(str(reference.folder), **OPTIONS) as llm:
+            yield llm
+        assert_nothing_left(folder, timeout=8)
+
+
+def ids(outputs: list[ks.RequestOutput]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+def scores(output: ks.RequestOutput) -> list[float]:
+    """The log-probabilities of the sampled tokens, which tell more than the tokens."""
+    answer = output.outputs[0]
+    pairs = zip(answer.token_ids, answer.logprobs or [], strict=True)
+    return [logprobs[token_id].logprob for token_id, logprobs in pairs]
+
+
+@pytest.mark.parametrize("arch", VISION_ARCHITECTURES)
+def test_a_chat_with_pictures_equals_transformers(arch, tmp_path, runtime_folder):
+    reference = VisionReference(arch, tmp_path)
+    with ks.LLM(str(reference.folder), **OPTIONS) as llm:
+        chat = message(PICTURES[0], "\nwhat is in the", PICTURES[1])
+        [output] = llm.chat(chat, SCORED, use_tqdm=False)
+        assert output.prompt is not None
+        assert output.outputs[0].token_ids == reference.answer(output.prompt, PICTURES[:2], 10)
+        chat = message(PICTURES[2], "\nwhat is in the", PICTURES[1])
+        [other] = llm.chat(chat, SCORED, use_tqdm=False)
+        assert scores(other) != scores(output)
+
+
+def test_a_mixed_batch_equals_the_single_prompts(llm, reference):
+    cases = [
+        ("the <image> in", PICTURES[:1]),
+        ("nothing", []),
+        ("<image><image> a<image>", PICTURES),
+        ("<image>on <image>", [PICTURES[2], PICTURES[2]]),
+    ]
+    prompts = [
+        {"prompt": text, "multi_modal_data": {"image": list(images)}} for text, images in cases
+    ]
+    outputs = llm.generate(prompts * 2, GREEDY, use_tqdm=False)
+    expected = [reference.answer(text, list(images), 10) for text, images in cases]
+    assert ids(outputs) == expected * 2
+
+
+def test_every_route_of_a_picture_gives_the_same_answer(llm, tmp_path):
+    data = encode(PICTURES[0])
+    path = tmp_path / "picture.png"
+    path.write_bytes(data)
+    url = {"type": "image_url", "image_url": {"url": data_url(data)}}
+    parts: list[Any] = [
+        url,
+        *({"type": "image", "image": one} for one in (PICTURES[0], data, path, str(path))),
+    ]
+    text = {"type": "text", "text": "what?"}
+    chats = [[{"role": "user", "content": [part, text]}] for part in parts]
+    answers = ids(llm.chat(chats, GREEDY, use_tqdm=False))
+    assert answers == answers[:1] * 5
+
+
+def test_the_same_picture_twice_is_one_encode_and_a_prefix_hit(llm):
+    picture = random_picture(40, 40, 77)
+    llm.reset_prefix_cache()
+    first_step = llm.stats().num_steps
+    [first] = llm.chat(message(picture, "what is this in the picture?"), GREEDY, use_tqdm=False)
+    [second] = llm.chat(message(picture, "what is this in the picture?"), GREEDY, use_tqdm=False)
+    records = llm.step_records(first_step)
+    encoded = [entry.mm_hash for record in records for entry in record.encoder_inputs]
+    assert len(encoded) == len(set(encoded)) == 1
+    assert second.num_cached_tokens is not None
+    assert second.num_cached_tokens >= 16
+    assert first.outputs[0].token_ids == second.outputs[0].token_ids
+    [other] = llm.chat(
+        message(random_picture(40, 40, 78), "what is this in the picture?"), GREEDY, use_tqdm=False
+    )
+    assert other.num_cached_tokens == 0
+    [salted] = llm.chat(
+        message(picture, "what is this in the picture?"), GREEDY, use_tqdm=False, cache_salt="other"
+    )
+    assert salted.num_cached_tokens == 0
+
+
+def test_t59_bad_pictures_are_their_senders_errors_alone(llm):
+    good = message(PICTURES[0], "what?")
+    [expected] = ids(llm.chat(good, GREEDY, use_tqdm=False))
+    pending = llm.submit(llm.render_chat(good), GREEDY.clone(max_tokens=40))
+    for name, bad in bad_pictures().items():
+        with pytest.raises(ks.InvalidRequestError) as caught:
+            llm.chat(message(bad, "what?"), GREEDY, use_tqdm=False)
+        assert "\n" not in str(caught.value), name
+    pending.done.result(30)
+    output = pending.take()
+    assert output is not None
+    assert output.outputs[0].token_ids[:10] == expected
+    assert ids(llm.chat(good, GREEDY, use_tqdm=False)) == [expected]
+
+
+def test_t55_text_that_looks_like_an_image_is_text(llm):
+    [output] = llm.chat(message("what is <image>?"), GREEDY, use_tqdm=False)
+    assert 280 not in output.prompt_token_ids
+    [output] = llm.generate("what is <image>?", GREEDY, use_tqdm=False)
+    assert 280 not in output.prompt_token_ids
+    with pytest.raises(ks.InvalidRequestError, match="places for images"):
+        llm.generate(
+            {"prompt": "no place", "multi_modal_data": {"image": PICTURES[0]}}, use_tqdm=False
+        )
+
+
+def test_t56_a_prompt_of_too_many_pictures_is_refused_with_numbers(llm):
+    with pytest.raises(ks.InvalidRequestError, match="max_model_len is 256"):
+        llm.chat(message(*PICTURES * 10, "what?"), GREEDY, use_tqdm=False)
+    assert llm.stats().num_waiting_reqs == 0
+
+
+def test_several_answers_share_their_picture(llm, reference):
+    prompt = {"prompt": "<image>the", "multi_modal_data": {"image": PICTURES[0]}}
+    [output] = llm.generate(prompt, GREEDY.clone(n=3, temperature=1.0, top_k=1), use_tqdm=False)
+    expected = reference.answer("<image>the", PICTURES[:1], 10)
+    assert [answer.token_ids for answer in output.outputs] == [expected] * 3
+
+
+def test_an_event_loop_goes_on_while_pictures_are_processed(llm, reference):
+    large = random_picture(4000, 4000, 5)
+    options = {key: value for key, value in OPTIONS.items() if key != "show_progress"}
+
+    async def main() -> tuple[list[int], int]:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.01)
+
+        ticker = asyncio.create_task(tick())
+        async with ks.AsyncLLM(str(reference.folder), **options) as engine:
+            ticks = 0
+            final = [o async for o in engine.chat(message(large, "the"), GREEDY)][-1]
+        ticker.cancel()
+        return final.outputs[0].token_ids, ticks
+
+    answer, ticks = asyncio.run(main())
+    [expected] = ids(llm.chat(message(large, "the"), GREEDY, use_tqdm=False))
+    assert answer == expected
+    assert ticks >= 10
+
+
+def test_nothing_of_an_image_stays_in_the_kernel_process(llm):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, kernelserve as ks\n"
+        f"llm = ks.LLM({str(llm.engine.config.model)!r}, dtype='float32', device='cpu', num_gpu_blocks=200,"
+        " num_threads=1, show_progress=False, name='other')\n"
+        "from tests.helpers.pictures import random_picture\n"
+        "chat = [{'role': 'user', 'content': [{'type': 'image', 'image': random_picture()}]}]\n"
+        "llm.chat(chat, ks.SamplingParams(max_tokens=2), use_tqdm=False)\n"
+        "llm.close()\n"
+        "print([m for m in ('torch', 'transformers', 'IPython', 'matplotlib') if m in sys.modules])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=os.environ,
+    )
+    assert run.stdout.strip() == "[]", run.stderr
