@@ -251,6 +251,8 @@ def test_answers_never_change_and_everything_ends(
         if in_flight:
             aborted |= {name for name, _ in engine.abort(f"r{number}")}
         engine.execute_and_update(plan)
+        if number == 6:
+            engine.scheduler.reset_prefix_cache(reset_running_requests=True)
         aborted |= {name for name, _ in engine.abort(f"r{number}")}
     engine.run()
     for i, ((prompt, images), max_tokens, _) in enumerate(asked):

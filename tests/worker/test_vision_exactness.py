@@ -82,6 +82,14 @@ def test_greedy_equals_generate_in_shuffled_batches(models: Any, arch: str) -> N
         model.check(prompts, model.generate(driver, prompts, NUM_TOKENS), NUM_TOKENS)
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_budget_that_is_smaller_than_an_image(models: Any, arch: str) -> None:
+    model = models(arch)
+    prompts = prompts_of(model)
+    driver = model.driver(max_num_batched_tokens=5, max_num_seqs=3)
+    model.check(prompts, model.generate(driver, prompts, NUM_TOKENS), NUM_TOKENS)
+
+
 def prompts_that_part_behind_an_image(model: ExactVisionModel) -> list[VisionPrompt]:
     """Two prompts that differ from the second token behind their image on: the hit ends inside it."""
     image = random_image(model.arch, 0)
