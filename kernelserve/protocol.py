@@ -10,7 +10,7 @@ a receiver of an older minor fills in what is missing. Anything else raises PROT
       | -- ADD EngineCoreRequest --------->  |
       | -- ABORT [request ids] ----------->  |
       | -- UTILITY UtilityRequest -------->  |   ping, stats, reset_prefix_cache, ...
-      | <- EngineCoreOutputs                 |   at most one per step
+      | <- EngineCoreOutputs                 |   at most one per step, and one for images that must be sent again
       | -- BYE --------------------------->  |
 """
 
@@ -330,6 +330,8 @@ class EngineCoreOutputs(msgspec.Struct, array_like=True, tag="outputs", gc=False
     step_record: StepRecord | None = None
     timestamp: float = 0.0
     """The engine's monotonic clock."""
+    missing_images: list[str] = []
+    """Requests that were not taken because an image came without its data: send them again, with all data."""
 
 
 class UtilityReply(msgspec.Struct, array_like=True, tag="utility"):

@@ -23,6 +23,10 @@ from kernelserve.errors import InvalidConfigError
         ("gpu_memory_utilization", 0),
         ("gpu_memory_utilization", 1.2),
         ("long_prefill_token_threshold", -1),
+        ("encoder_cache_size", 0),
+        ("max_images_per_prompt", -1),
+        ("mm_processor_cache_type", "shm"),
+        ("mm_processor_cache_bytes", 0),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(field, value):

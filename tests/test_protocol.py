@@ -66,7 +66,7 @@ FIELDS = {
     "load_seconds log_path mm_processor_dir image_token_id max_image_embeds max_images_per_prompt mm_cache_bytes",
     "EngineFailure": "code phase message traceback",
     "EngineDead": "message traceback code",
-    "EngineCoreOutputs": "outputs scheduler_stats step_record timestamp",
+    "EngineCoreOutputs": "outputs scheduler_stats step_record timestamp missing_images",
     "UtilityReply": "output",
 }
 """Append only, each new field with a default. Anything else raises PROTOCOL_VERSION."""

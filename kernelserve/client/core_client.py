@@ -22,6 +22,7 @@ from kernelserve.client.transport import ClientTransport
 from kernelserve.client.utility_calls import UtilityCalls
 from kernelserve.config import EngineConfig
 from kernelserve.errors import EngineDeadError, EngineError, EngineStartError, ProtocolError
+from kernelserve.multimodal.mirrored_cache import ImageSender
 from kernelserve.protocol import (
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -77,6 +78,7 @@ class CoreClient:
         self._error: EngineError | None = None
         self._ready: EngineReady | None = None
         self._phase = ""
+        self._images = ImageSender(0)
         self._hung = False
         self._stop_wanted = False
 
@@ -128,10 +130,12 @@ class CoreClient:
 
     async def add_request(self, request: EngineCoreRequest) -> None:
         """Send a request. Raises EngineDeadError."""
-        self._send(RequestType.ADD, request)
+        self._send(RequestType.ADD, self._images.pack(request))
 
     async def abort(self, request_ids: list[str]) -> None:
         """End requests; no output follows. A dead engine has ended them already."""
+        for request_id in request_ids:
+            self._images.forget(request_id)
         if self._error is None:
             self._send(RequestType.ABORT, request_ids)
 
@@ -242,6 +246,7 @@ class CoreClient:
         self._heartbeat.hear()
         match message:
             case EngineCoreOutputs():
+                self._note_images(message)
                 self._outputs.append(message)
                 self._arrival.set()
             case UtilityReply(output):
@@ -251,6 +256,7 @@ class CoreClient:
                 self._show(message)
             case EngineReady():
                 self._ready = message
+                self._images = ImageSender(message.mm_cache_bytes)
                 self._heartbeat.engine_is_ready = True
                 self._started.set()
             case EngineFailure():
@@ -261,6 +267,13 @@ class CoreClient:
                 )
             case EngineDead():
                 self._fail(dead_error(message, self.log_path))
+
+    def _note_images(self, message: EngineCoreOutputs) -> None:
+        for request_id in message.missing_images:
+            if self._error is None and (request := self._images.recall(request_id)) is not None:
+                self._transport.send(RequestType.ADD, request)
+        for output in message.outputs:
+            self._images.forget(output.request_id)
 
     def _show(self, status: EngineStatus) -> None:
         self._phase = status.phase

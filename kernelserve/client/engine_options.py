@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from kernelserve.config import EngineConfig, Lifetime, SchedulerPolicy
+from kernelserve.config import EngineConfig, ImageCache, Lifetime, SchedulerPolicy
 from kernelserve.errors import InvalidConfigError
 
 __all__ = ["EngineOptions", "LaunchOptions", "parse_engine_options"]
@@ -32,6 +32,9 @@ class EngineOptions(TypedDict, total=False):
     long_prefill_token_threshold: int
     policy: SchedulerPolicy
     encoder_cache_size: int
+    max_images_per_prompt: int
+    mm_processor_cache_type: ImageCache
+    mm_processor_cache_bytes: int
     max_logprobs: int
     logprobs_mode: str
     num_step_records: int

@@ -18,8 +18,6 @@ from kernelserve.protocol import EngineReady
 
 __all__ = ["ImageInput", "ImageInputs"]
 
-_CACHE_BYTES = 256 * 2**20
-
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
@@ -41,7 +39,6 @@ class ImageInputs:
         tokenizer: ClientTokenizer,
         *,
         limits: ImageLimits | None = None,
-        cache_bytes: int = _CACHE_BYTES,
     ) -> None:
         assert ready.image_token_id is not None
         self._ready = ready
@@ -49,7 +46,8 @@ class ImageInputs:
         self._image_token_id = ready.image_token_id
         self._model = f"{ready.config.model}@{ready.config.revision}"
         self._reader = ImageReader(limits)
-        self._cache = ProcessorCache(cache_bytes)
+        is_cached = ready.config.mm_processor_cache_type != "none"
+        self._cache = ProcessorCache(ready.config.mm_processor_cache_bytes if is_cached else 0)
         spec = ProcessorSpec(ready.mm_processor_dir, ready.tokenizer_dir)
         self._processor = ProcessorProcess(spec)
 

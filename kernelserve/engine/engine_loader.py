@@ -79,6 +79,8 @@ def describe_engine(spec: LaunchSpec, core: EngineCore, *, log_path: str) -> Eng
         mm_processor_dir=info.processor_dir,
         image_token_id=info.image_token_id,
         max_image_embeds=core.scheduler.max_image_embeds,
+        max_images_per_prompt=spec.config.max_images_per_prompt,
+        mm_cache_bytes=spec.config.mirrored_image_bytes,
     )
 
 

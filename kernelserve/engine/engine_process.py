@@ -69,6 +69,7 @@ class EngineProcess:
             reception=self._reception,
             clock=self._clock,
             block_size=spec.config.block_size,
+            image_cache_bytes=spec.config.mirrored_image_bytes,
             on_shutdown=lambda pid: self._end(f"process {pid} asked for it"),
             on_failure=self._fail,
         )

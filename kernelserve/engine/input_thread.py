@@ -19,6 +19,7 @@ from kernelserve.engine.client_table import Client, ClientTable
 from kernelserve.engine.output_thread import OutputThread
 from kernelserve.engine.reception import Reception
 from kernelserve.errors import ProtocolError
+from kernelserve.multimodal.mirrored_cache import ImageReceiver
 from kernelserve.protocol import (
     PROTOCOL_VERSION,
     ClientHello,
@@ -68,6 +69,7 @@ class InputThread:
         reception: Reception,
         clock: Callable[[], float],
         block_size: int,
+        image_cache_bytes: int,
         on_shutdown: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -83,6 +85,8 @@ class InputThread:
         self._reception = reception
         self._clock = clock
         self._block_size = block_size
+        self._image_cache_bytes = image_cache_bytes
+        self._image_receivers: dict[int, ImageReceiver] = {}
         self._on_shutdown = on_shutdown
         self._on_failure = on_failure
         self._hello_decoder: WireDecoder[ClientHello] = WireDecoder(ClientHello)
@@ -113,6 +117,7 @@ class InputThread:
         client = self._clients.remove(index)
         if client is None:
             return
+        self._image_receivers.pop(index, None)
         self._output.disconnect(index)
         self.items.put((RequestType.BYE, index, None))
         left_behind = Path(client.address.removeprefix("ipc://"))
@@ -213,6 +218,10 @@ class InputThread:
         try:
             message = self._request_decoder.decode(body)
             message.client_index = client.index
+            if not self._find_images(message):
+                missing = EngineCoreOutputs(missing_images=[message.request_id])
+                self._output.send(client.index, missing)
+                return
             request = Request.from_engine_core_request(
                 message, block_size=self._block_size, now=self._clock()
             )
@@ -221,6 +230,15 @@ class InputThread:
             self._fail_request(client.index, body[0], error)
             return
         self.items.put((RequestType.ADD, client.index, request))
+
+    def _find_images(self, message: EngineCoreRequest) -> bool:
+        """Put in the images that the client left out because they are here; False if one is not."""
+        if not self._image_cache_bytes or not message.mm_features:
+            return True
+        index = message.client_index
+        if index not in self._image_receivers:
+            self._image_receivers[index] = ImageReceiver(self._image_cache_bytes)
+        return self._image_receivers[index].unpack(message)
 
     def _fail_request(self, index: int, body: bytes, error: Exception) -> None:
         """End one request with the reason `error`, if its id can still be read."""

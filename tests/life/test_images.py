@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -194,6 +195,34 @@ def test_an_event_loop_goes_on_while_pictures_are_processed(llm, reference):
     [expected] = ids(llm.chat(message(large, "the"), GREEDY, use_tqdm=False))
     assert answer == expected
     assert ticks >= 10
+
+
+def test_a_mirrored_cache_never_changes_an_answer(reference, runtime_folder, monkeypatch):
+    options = OPTIONS | {"mm_processor_cache_type": "lru", "mm_processor_cache_bytes": 8000}
+    with ks.LLM(str(reference.folder), **options) as llm:
+        assert llm.engine.mm_cache_bytes == 8000  # two pictures of 3 KiB
+        chats = [message(PICTURES[i], "the") for i in (0, 0, 1, 2, 0, 1, 1)]
+        answers = ids(llm.chat(chats, GREEDY, use_tqdm=False))
+        sender = llm._handle.open()._core._images  # type: ignore[union-attr]
+        assert not sender._shortened
+        # The client is wrong about what the engine has: it is asked, and sends again.
+        recall = Mock(wraps=sender.recall)
+        monkeypatch.setattr(sender, "recall", recall)
+        for picture in PICTURES:
+            request = llm._handle.process(
+                llm._handle.open(), llm.render_chat(message(picture)), GREEDY
+            )
+            sender._mirror.put(request.requests[0].mm_features[0].mm_hash, 10, True)
+        assert ids(llm.chat(chats, GREEDY, use_tqdm=False)) == answers
+        assert recall.call_count
+        assert not sender._shortened
+    expected = {
+        i: reference.answer(
+            "<|im_start|>user\n<image>the<|im_end|>\n<|im_start|>assistant\n", [PICTURES[i]], 10
+        )
+        for i in range(3)
+    }
+    assert answers == [expected[i] for i in (0, 0, 1, 2, 0, 1, 1)]
 
 
 def test_nothing_of_an_image_stays_in_the_kernel_process(llm):
