@@ -11,6 +11,8 @@ import pytest
 
 HEAVY = (
     "IPython",
+    "PIL",
+    "blake3",
     "gguf",
     "ipykernel",
     "ipywidgets",

@@ -85,6 +85,9 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one prompt or many, together; the outputs are in the order of the prompts.
 
+        A prompt with images is `{"prompt": text, "multi_modal_data": {"image": image or images}}`, where the text has
+        the model's placeholder where each image belongs; `chat` puts it there itself.
+
         Raises InvalidRequestError before anything is sent if one of them cannot be served. On KeyboardInterrupt all of
         them are aborted, and `partial_outputs` holds what there was.
         """
@@ -111,7 +114,11 @@ class LLM:
         cache_salt: str | None = None,
         **template_options: Unpack[ChatOptions],
     ) -> list[RequestOutput]:
-        """Answer one conversation or a list of them. `template_options` go to the chat template."""
+        """Answer one conversation or a list of them. `template_options` go to the chat template.
+
+        The content of a message may be a list of parts: `{"type": "text", "text": ...}`, `{"type": "image", "image":
+        ...}` with anything that shows a picture, `{"type": "image_url", "image_url": {"url": ...}}`.
+        """
         session = self._session()
         one = not messages or not isinstance(messages[0], Sequence)
         conversations = [messages] if one else messages

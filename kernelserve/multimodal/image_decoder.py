@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import threading
 import warnings
 from typing import Any
@@ -30,6 +31,7 @@ _FORMATS = (
 """Read by Pillow's own code. The others run programs (EPS), or are rare and little tested."""
 _HIGH_BYTE_MODES = ("I;16", "I;16B", "I;16L", "I;16N")
 _OPENING = threading.Lock()
+_LOGGER = logging.getLogger(__name__)
 
 
 def decode_bytes(data: bytes | bytearray | memoryview, limits: ImageLimits) -> ImagePixels:
@@ -50,15 +52,26 @@ def pixels_of_picture(picture: Any, limits: ImageLimits) -> ImagePixels:
     """
     limits.check_size(*picture.size)
     try:
-        from PIL import ImageOps
-
         picture.load()
-        shown = _flatten(ImageOps.exif_transpose(picture))
+        shown = _flatten(_turn_upright(picture))
         return ImagePixels(shown.width, shown.height, shown.tobytes())
     except InvalidRequestError:
         raise
     except Exception as error:  # the decoders raise whatever they like
         raise InvalidRequestError(f"the image is damaged: {_reason(error)}") from error
+
+
+def _turn_upright(picture: Any) -> Any:
+    """Apply the orientation of the camera. What cannot be read of it is passed over, as viewers do."""
+    from PIL import ExifTags, ImageOps
+
+    try:
+        if picture.getexif().get(ExifTags.Base.Orientation, 1) == 1:
+            return picture  # not a copy: photos are large
+        return ImageOps.exif_transpose(picture)
+    except Exception:
+        _LOGGER.debug("The EXIF data of an image cannot be read", exc_info=True)
+        return picture
 
 
 def _open(data: bytes, limits: ImageLimits) -> Any:
@@ -89,12 +102,9 @@ def _flatten(picture: Any) -> Any:
     from PIL import Image
 
     picture = _to_8_bits(picture)
-    if (
-        "A" not in picture.getbands()
-        and "a" not in picture.getbands()
-        and (picture.info.get("transparency") is None)
-    ):
-        return picture.convert("RGB")
+    has_alpha = not {"A", "a"}.isdisjoint(picture.getbands())
+    if not has_alpha and picture.info.get("transparency") is None:
+        return picture if picture.mode == "RGB" else picture.convert("RGB")
     layer = picture.convert("RGBA")
     white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
     return Image.alpha_composite(white, layer).convert("RGB")

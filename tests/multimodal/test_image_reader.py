@@ -214,6 +214,43 @@ def test_t59_a_picture_is_not_decoded_before_its_size_is_checked():
             tracemalloc.stop()
 
 
+def test_t59_bad_pictures_leave_no_memory_behind():
+    bad = [data for name, data in bad_pictures().items() if name != "too many bytes"]
+
+    def read_all() -> None:
+        for data in bad:
+            with pytest.raises(InvalidRequestError):
+                READER.read(data)
+
+    read_all()
+    tracemalloc.start()
+    try:
+        read_all()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(5):
+            read_all()
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_broken_exif_data_is_passed_over():
+    exif = b"Exif\0\0II*\0\xff\xff\xff\xff" + bytes(20)
+    broken = encode(random_picture(), "JPEG", exif=exif)
+    assert READER.read(broken) == READER.read(PICTURES["JPEG"])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_t58_all_eight_orientations(orientation):
+    from PIL import ImageOps
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(random_picture(), "PNG", exif=exif)
+    expected = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    assert READER.read(data) == READER.read(np.asarray(expected))
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
