@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernelserve.client.chat_prompt import IMAGE_SLOT, LITERAL_MARK, plain_text
 from kernelserve.client.image_inputs import ImageInput, ImageInputs
+from kernelserve.client.literal_text import LiteralMarker
 from kernelserve.client.prompt import PromptParts
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.errors import InvalidRequestError
@@ -38,6 +39,7 @@ class ImagePrompts:
         self._images = images
         self._image_token_id = ready.image_token_id
         self._image_token = tokenizer.backend.id_to_token(ready.image_token_id) or ""
+        self._marker = LiteralMarker([self._image_token])
 
     def encode(self, parts: PromptParts) -> EncodedPrompt:
         """Return the prompt with its images in place. Raises InvalidRequestError."""
@@ -48,7 +50,7 @@ class ImagePrompts:
         text = parts.text or ""
         placeholder = self._images.placeholder() if inputs else self._image_token
         if not parts.is_marked and not inputs:
-            text = self._tokenizer.mark_literal(text, [self._image_token])
+            text = self._marker.mark(text)
         expanded = self._expand_text(text, placeholder, inputs)
         ids = self._tokenizer.encode_marked(expanded, add_special_tokens=not parts.is_marked)
         if parts.is_marked:

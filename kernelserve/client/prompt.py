@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any
 
+import msgspec
+
 from kernelserve.client.chat_prompt import ChatPrompt
 from kernelserve.errors import InvalidRequestError
 
@@ -71,6 +73,7 @@ def _split(prompt: Any) -> tuple[Any, Any, Sequence[Any], dict[str, Any]]:
         options = prompt.get("mm_processor_kwargs") or {}
         if not isinstance(options, Mapping):
             raise InvalidRequestError(f"mm_processor_kwargs={options!r:.80} must be a dict")
+        _check_plain(options)
         images = _images(prompt.get("multi_modal_data"))
         return prompt.get("prompt"), prompt.get("prompt_token_ids"), images, dict(options)
     if isinstance(prompt, tuple) and len(prompt) == 2 and isinstance(prompt[0], str):
@@ -90,6 +93,15 @@ def _images(data: Any) -> Sequence[Any]:
     if images is None:
         return ()
     return tuple(images) if isinstance(images, list | tuple) else (images,)
+
+
+def _check_plain(options: Mapping[str, Any]) -> None:
+    try:
+        msgspec.json.encode(options)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"mm_processor_kwargs={options!r:.80} must hold plain values only: {error}"
+        ) from error
 
 
 def _as_ids(ids: Any) -> list[int]:

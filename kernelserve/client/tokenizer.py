@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from kernelserve.client.chat_prompt import IMAGE_SLOT, LITERAL_MARK, plain_text
+from kernelserve.client.chat_prompt import LITERAL_MARK, plain_text
 from kernelserve.client.chat_template import ChatMessage, ChatTemplate
+from kernelserve.client.literal_text import LiteralMarker
 from kernelserve.errors import InvalidRequestError, ModelFilesError
 
 __all__ = ["ClientTokenizer"]
@@ -135,12 +135,7 @@ class ClientTokenizer:
 
     def mark_all_literal(self, text: str) -> str:
         """Mark each special token of a text, so that it is only the characters it is written with."""
-        return _mark(text, self._special_pattern, self._special_beginnings)
-
-    def mark_literal(self, text: str, tokens: Iterable[str]) -> str:
-        """Mark only these tokens of a text."""
-        known = [token for token in tokens if token]
-        return _mark(text, _pattern(known), _beginnings(known))
+        return self._special_marker.mark(text)
 
     def encode_marked(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of a text with marks: the character after a mark is only this character."""
@@ -173,17 +168,10 @@ class ClientTokenizer:
         return ids if prefix and whole.startswith(prefix) else []
 
     @cached_property
-    def _special_pattern(self) -> re.Pattern[str]:
-        return _pattern(self._special_texts)
-
-    @cached_property
-    def _special_beginnings(self) -> frozenset[str]:
-        return _beginnings(self._special_texts)
-
-    @property
-    def _special_texts(self) -> list[str]:
-        texts = (self.backend.id_to_token(i) for i in sorted(self.special_token_ids))
-        return [text for text in texts if text]
+    def _special_marker(self) -> LiteralMarker:
+        return LiteralMarker(
+            self.backend.id_to_token(i) or "" for i in sorted(self.special_token_ids)
+        )
 
     def _choose_template(self, chosen: str | None, *, has_tools: bool) -> str:
         if chosen is not None:
@@ -224,26 +212,6 @@ class ClientTokenizer:
     def _token_id(self, name: str) -> int | None:
         text = self.special_tokens.get(name)
         return None if text is None else self.backend.token_to_id(text)
-
-
-def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    any_token = "|".join(map(re.escape, tokens))
-    return re.compile(f"(?={any_token})" if any_token else r"(?!)")
-
-
-def _beginnings(tokens: Iterable[str]) -> frozenset[str]:
-    return frozenset(token[:size] for token in tokens for size in range(1, len(token)))
-
-
-def _mark(text: str, pattern: re.Pattern[str], beginnings: frozenset[str]) -> str:
-    """Put a mark before each token, also before one that only the text behind could complete."""
-    marked = pattern.sub(LITERAL_MARK, text.replace(LITERAL_MARK, "").replace(IMAGE_SLOT, ""))
-    end = max(0, len(marked) - max(map(len, beginnings), default=0))
-    tail = "".join(
-        LITERAL_MARK + marked[i] if marked[i:] in beginnings else marked[i]
-        for i in range(end, len(marked))
-    )
-    return marked[:end] + tail
 
 
 def _read_json(path: Path) -> dict[str, Any]:

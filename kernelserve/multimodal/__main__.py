@@ -9,6 +9,9 @@ from kernelserve.multimodal.frame_pipe import FramePipe
 from kernelserve.multimodal.processor_messages import ImageTask, ProcessorReply, ProcessorSpec
 from kernelserve.transformers_import import remember_model_index
 
+_IDLE_S = 600.0
+"""A process that nobody has used for so long gives its memory back. The next image starts another one."""
+
 
 def main() -> None:
     """Answer each message with one reply. What is printed goes to standard error."""
@@ -29,8 +32,8 @@ def main() -> None:
     pipe.send(ProcessorReply(placeholder=processor.placeholder))
     while True:
         try:
-            task = pipe.receive()
-        except EOFError:
+            task = pipe.receive(_IDLE_S)
+        except (EOFError, TimeoutError):
             return
         try:
             reply = ProcessorReply(processor.process(task))

@@ -26,9 +26,8 @@ _FORMATS = (
     "ICO",
     "JPEG2000",
     "AVIF",
-    "TGA",
 )
-"""Read by Pillow's own code. The others run programs (EPS), or are rare and little tested."""
+"""Read by Pillow's own code. The others run programs (EPS), take any bytes for theirs (TGA), or are rare."""
 _HIGH_BYTE_MODES = ("I;16", "I;16B", "I;16L", "I;16N")
 _OPENING = threading.Lock()
 _LOGGER = logging.getLogger(__name__)

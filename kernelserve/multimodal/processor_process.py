@@ -32,7 +32,7 @@ _QUIET = {
 
 
 class ProcessorProcess:
-    """Starts with the first use, and again after it died; ends when it is closed or this process ends. Thread-safe.
+    """Starts with the first use, and again after it ended; ends when it is closed or this process ends. Thread-safe.
 
     A process of its own, because transformers in the kernel would bring torch with it, and because neither a crash
     nor the memory of an image library is the kernel's or the engine's business.
@@ -79,8 +79,11 @@ class ProcessorProcess:
     def _exchange(self, task: ImageTask | None) -> ProcessorReply:
         """Send a task and return its reply. Whatever interrupts this ends the process: its answer would be lost."""
         try:
-            if self._popen is None or self._popen.poll() is not None:
-                self._start()
+            if task is not None and self._popen is not None:
+                # It may have ended by itself a moment ago, because it was idle.
+                with contextlib.suppress(BrokenPipeError, EOFError):
+                    return self._call(task, _TASK_TIMEOUT_S)
+            self._start()
             return ProcessorReply() if task is None else self._call(task, _TASK_TIMEOUT_S)
         except (OSError, EOFError, ProtocolError) as error:
             tail = self._log_tail()

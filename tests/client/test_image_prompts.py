@@ -287,6 +287,15 @@ def test_other_data_is_refused_and_no_image_is_none(llava, data, says):
             llava.process(prompt)
 
 
+def test_options_of_the_processor_must_be_plain(llava):
+    prompt = {"prompt": "<image>", "multi_modal_data": {"image": PICTURES[0]}}
+    for options in (5, {"size": object()}, {1: 2, "a": object()}):
+        with pytest.raises(InvalidRequestError, match="mm_processor_kwargs"):
+            llava.process(prompt | {"mm_processor_kwargs": options})
+    with pytest.raises(InvalidRequestError, match="refuses the image"):
+        llava.process(prompt | {"mm_processor_kwargs": {"size": {"no_such_edge": 1}}})
+
+
 @pytest.mark.parametrize(
     "part",
     [

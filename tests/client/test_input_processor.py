@@ -190,7 +190,16 @@ def test_the_callers_ids_are_copied():
 
 @pytest.mark.parametrize(
     "prompt",
-    [None, 5, {"prompt": "a", "multi_modal_data": {"image": b"x"}}, {}, [7, "a"], [1.5], {"prompt": 5}, b"a"],
+    [
+        None,
+        5,
+        {"prompt": "a", "multi_modal_data": {"image": b"x"}},
+        {},
+        [7, "a"],
+        [1.5],
+        {"prompt": 5},
+        b"a",
+    ],
 )
 def test_other_prompts_are_refused(prompt):
     with pytest.raises(InvalidRequestError):

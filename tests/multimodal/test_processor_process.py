@@ -10,11 +10,13 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from kernelserve.errors import EngineRequestError, InvalidRequestError
+from kernelserve.multimodal.frame_pipe import FramePipe
 from kernelserve.multimodal.processor_messages import ImageTask, ProcessorSpec
 from kernelserve.multimodal.processor_process import ProcessorProcess
 from kernelserve.wire import WireArray
@@ -79,7 +81,7 @@ def test_it_is_the_same_as_in_this_process(folder, processor):
 
 def test_options_reach_the_processor(processor):
     larger = processor.process(
-        task(size={"shortest_edge": 42}, crop_size={"height": 42, "width": 42})
+        task(size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24})
     )
     assert larger.data["pixel_values"].shape == (1, 3, 24, 24)
     assert larger.expansion == "<image>" * 36
@@ -101,13 +103,22 @@ def test_it_starts_again_after_it_was_killed(processor):
     assert processor.process(task()) == good
 
 
-def test_a_death_in_a_task_is_that_tasks_error_alone(processor):
+def test_a_task_outlives_one_death_of_the_process(processor):
     good = processor.process(task())
     os.kill(processor.pid, signal.SIGSTOP)
     pid = processor.pid
     threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
-    with pytest.raises(EngineRequestError, match="image processor process ended"):
+    assert processor.process(task()) == good
+    assert processor.pid != pid
+
+
+def test_a_process_that_dies_of_a_task_is_that_tasks_error_alone(processor, monkeypatch):
+    good = processor.process(task())
+    monkeypatch.setattr(FramePipe, "receive", Mock(side_effect=EOFError("closed")))
+    with pytest.raises(EngineRequestError, match="image processor process ended: closed"):
         processor.process(task())
+    monkeypatch.undo()
+    assert processor.pid is None
     assert processor.process(task()) == good
 
 
