@@ -70,7 +70,7 @@ def scores(output: ks.RequestOutput) -> list[float]:
 @pytest.mark.parametrize("arch", VISION_ARCHITECTURES)
 def test_a_chat_with_pictures_equals_transformers(arch, tmp_path, runtime_folder):
     reference = VisionReference(arch, tmp_path)
-    with ks.LLM(str(reference.folder), **OPTIONS) as llm:
+    with ks.LLM(str(reference.folder), **OPTIONS | {"name": arch}) as llm:
         chat = message(PICTURES[0], "\nwhat is in the", PICTURES[1])
         [output] = llm.chat(chat, SCORED, use_tqdm=False)
         assert output.prompt is not None
@@ -198,7 +198,8 @@ def test_an_event_loop_goes_on_while_pictures_are_processed(llm, reference):
 
 
 def test_a_mirrored_cache_never_changes_an_answer(reference, runtime_folder, monkeypatch):
-    options = OPTIONS | {"mm_processor_cache_type": "lru", "mm_processor_cache_bytes": 8000}
+    mirrored = {"mm_processor_cache_type": "lru", "mm_processor_cache_bytes": 8000}
+    options = OPTIONS | mirrored | {"name": "mirrored"}  # beside the engine of the other tests
     with ks.LLM(str(reference.folder), **options) as llm:
         assert llm.engine.mm_cache_bytes == 8000  # two pictures of 3 KiB
         chats = [message(PICTURES[i], "the") for i in (0, 0, 1, 2, 0, 1, 1)]
