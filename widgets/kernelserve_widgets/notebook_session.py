@@ -96,6 +96,8 @@ class NotebookSession:
 
     def close(self) -> None:
         """End what runs in the background and the refreshing. The engine is left to its owner."""
+        if self.dashboard is not None:
+            self.dashboard.close()  # leaves a picture, also when the kernel ends
         for run in self.runs.values():
             if not run.result.finished:
                 run.stop()
