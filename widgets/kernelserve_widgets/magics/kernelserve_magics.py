@@ -194,18 +194,21 @@ class KernelServeMagics(Magics):
         """Show, while cells run, the KV cache, the token budget of each step, the queue, latencies and memory.
 
         %dashboard             show it here; it stays live while you run other cells
+        %dashboard dark        the same on a dark ground
         %dashboard close       leave its last picture
         """
         from kernelserve_widgets.dashboard.dashboard import Dashboard
 
-        action = line.strip()
-        if action not in ("", "close"):
-            raise InvalidRequestError(f"%dashboard {action!r}: use %dashboard or %dashboard close")
+        action = line.strip() or "light"
+        if action not in ("light", "dark", "close"):
+            raise InvalidRequestError(
+                f"%dashboard {action!r}: use %dashboard, %dashboard dark or %dashboard close"
+            )
         if action == "close":
             Dashboard.close_current(self._session)
         else:
             self._session.llm()
-            Dashboard(self._session).show()
+            Dashboard(self._session, theme=action).show()
 
     @line_magic
     @briefly
