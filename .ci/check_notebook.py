@@ -20,7 +20,8 @@ class PeakMemory:
     """Watches the processes that this one starts, and theirs: the kernel, and the engine of the kernel."""
 
     def __init__(self) -> None:
-        self._peaks: dict[int, tuple[str, int]] = {}
+        self.highest: dict[str, int] = {}
+        """The most that the processes of one moment have had resident so far, in MB, mapped files included."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
@@ -32,27 +33,29 @@ class PeakMemory:
         self._done.set()
         self._thread.join()
 
-    def by_process(self) -> list[tuple[str, int]]:
-        """Name and most resident memory in MB of each process, files that it maps included."""
-        return [(name, kilobytes // 1000) for name, kilobytes in self._peaks.values()]
-
     def _watch(self) -> None:
         while not self._done.wait(POLL_SECONDS):
+            now: dict[str, int] = {}
             pids = _children(os.getpid())
             for pid in pids:
                 pids += _children(pid)
-                self._note(pid)
+                now |= _peak_of(pid)
+            if sum(now.values()) > sum(self.highest.values()):
+                self.highest = now
 
-    def _note(self, pid: int) -> None:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        except OSError:
-            return  # it has just ended
-        fields = dict(line.split(":", 1) for line in status.splitlines())
-        if "VmHWM" in fields:
-            name = command[command.index("-m") + 1] if "-m" in command else fields["Name"].strip()
-            self._peaks[pid] = name, int(fields["VmHWM"].split()[0])
+
+def _peak_of(pid: int) -> dict[str, int]:
+    """Name and highest resident memory of a process in MB, unless it has just ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return {}
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    if "VmHWM" not in fields:
+        return {}
+    name = command[command.index("-m") + 1] if "-m" in command else fields["Name"].strip()
+    return {f"{name} {pid}": int(fields["VmHWM"].split()[0]) // 1000}
 
 
 def _children(pid: int) -> list[int]:
@@ -75,10 +78,9 @@ def main() -> None:
     )
     with PeakMemory() as memory:
         client.execute()
-    peaks = memory.by_process()
-    total = sum(megabytes for _, megabytes in peaks)
-    sys.stdout.write(f"{notebook.name}: {total} MB at most: {peaks}\n")
-    assert total < limit, f"more than {limit} MB"
+    total = sum(memory.highest.values())
+    sys.stdout.write(f"{notebook.name}: {total} MB at most: {memory.highest}\n")
+    assert 0 < total < limit, f"more than {limit} MB"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""IPython's defaults in the image: our magics load when first used, and an engine fits into 2 GB."""
+"""IPython's defaults in the image: our magics load when first used."""
 
 c = get_config()  # noqa: F821
 
@@ -12,9 +12,4 @@ c.MagicsManager.lazy_magics = {
     "requests": "kernelserve",
     "serve": "kernelserve",
     "timeline": "kernelserve",
-}
-c.KernelServeMagics.engine_options = {
-    "kv_cache_memory_bytes": 192 * 2**20,  # 4,096 tokens of the embedded model
-    "max_model_len": 2048,
-    "max_num_seqs": 8,
 }

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-import kernelserve as ks
+from kernelserve.client.engine_options import parse_engine_options
 from kernelserve_widgets.magics.kernelserve_magics import KernelServeMagics
 
 ROOT = Path(__file__).parents[1]
@@ -85,8 +85,8 @@ def test_a_script_can_be_executed_and_stops_at_an_error(name: str) -> None:
     subprocess.run(["bash", "-n", path], check=True)
 
 
-def test_start_becomes_what_it_is_given() -> None:
-    command = ["bash", "-c", 'echo "$$ $1 $OMP_NUM_THREADS $HF_HUB_OFFLINE"', "bash", "a b"]
+def started(*command: str) -> tuple[int, str]:
+    """Process id and output of a command that binder/start runs."""
     with subprocess.Popen(
         [BINDER / "start", *command],
         env={"PATH": os.environ["PATH"]},
@@ -94,17 +94,25 @@ def test_start_becomes_what_it_is_given() -> None:
         text=True,
     ) as process:
         said, _ = process.communicate()
-    assert said == f"{process.pid} a b 1 1\n"
+    return process.pid, said
+
+
+def test_start_becomes_what_it_is_given() -> None:
+    pid, said = started(
+        "bash", "-c", 'echo "$$ $1 $OMP_NUM_THREADS $HF_HUB_OFFLINE"', "bash", "a b"
+    )
+    assert said == f"{pid} a b 1 1\n"
+
+
+def test_the_defaults_of_engines_are_valid_and_leave_memory_for_the_rest(monkeypatch) -> None:
+    _, options = started("bash", "-c", 'echo "$KERNELSERVE_ENGINE_OPTIONS"')
+    monkeypatch.setenv("KERNELSERVE_ENGINE_OPTIONS", options)
+    config, _ = parse_engine_options("m", {})
+    assert config.kv_cache_memory_bytes is not None
+    assert config.kv_cache_memory_bytes <= 256 * 2**20
 
 
 def test_every_magic_loads_by_its_name(config: Config) -> None:
     lazy = config.MagicsManager.lazy_magics
     assert set(lazy) == {name for names in KernelServeMagics.magics.values() for name in names}
     assert set(lazy.values()) == {"kernelserve"}
-
-
-def test_the_defaults_are_valid_and_leave_memory_for_the_rest(config: Config) -> None:
-    engine = ks.EngineConfig(**config.KernelServeMagics.engine_options)
-    assert set(config.KernelServeMagics) <= set(KernelServeMagics.class_trait_names(config=True))
-    assert engine.kv_cache_memory_bytes is not None
-    assert engine.kv_cache_memory_bytes <= 256 * 2**20

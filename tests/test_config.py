@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
@@ -55,6 +57,30 @@ def test_options_are_sorted_into_engine_and_launcher():
 def test_an_unknown_option_names_the_nearest():
     with pytest.raises(InvalidConfigError, match=r"max_num_seq'.*'max_num_seqs'"):
         parse_engine_options("m", {"max_num_seq": 3})  # type: ignore[typeddict-unknown-key]
+
+
+def test_the_environment_gives_what_the_caller_leaves_out(monkeypatch):
+    given = '{"max_num_seqs": 8, "seed": 5, "lifetime": "linger"}'
+    monkeypatch.setenv("KERNELSERVE_ENGINE_OPTIONS", given)
+    config, launch = parse_engine_options("m", {"seed": 7})
+    assert (config.max_num_seqs, config.seed) == (8, 7)
+    assert launch.lifetime == "linger"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("max_num_seqs=8", "KERNELSERVE_ENGINE_OPTIONS='max_num_seqs=8' must be a JSON object"),
+        ("[8]", "must be a JSON object"),
+        ('{"max_num_seq": 8}', "did you mean 'max_num_seqs'"),
+        ('{"model": "other"}', "there is no engine option 'model'"),
+        ('{"max_num_seqs": 0}', "max_num_seqs=0"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named(monkeypatch, text, complaint):
+    monkeypatch.setenv("KERNELSERVE_ENGINE_OPTIONS", text)
+    with pytest.raises(InvalidConfigError, match=re.escape(complaint)):
+        parse_engine_options("m", {})
 
 
 def test_every_field_is_an_option():

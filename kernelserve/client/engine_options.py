@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from typing import Any, TypedDict
+
+import msgspec
 
 from kernelserve.config import EngineConfig, ImageCache, Lifetime, SchedulerPolicy
 from kernelserve.errors import InvalidConfigError
@@ -63,14 +66,18 @@ class LaunchOptions:
 
 
 _LAUNCH_FIELDS = tuple(LaunchOptions.__dataclass_fields__)
+_DEFAULTS_VARIABLE = "KERNELSERVE_ENGINE_OPTIONS"
 
 
 def parse_engine_options(model: str, options: EngineOptions) -> tuple[EngineConfig, LaunchOptions]:
-    """Split keyword options. Raises InvalidConfigError for an unknown one, with the nearest that exists."""
-    config_fields = EngineConfig.__struct_fields__
+    """Split keyword options. What is not given comes from KERNELSERVE_ENGINE_OPTIONS, a JSON object, if that is set.
+
+    Raises InvalidConfigError for an unknown one, with the nearest that exists.
+    """
+    config_fields = [field for field in EngineConfig.__struct_fields__ if field != "model"]
     config: dict[str, Any] = {}
     launch: dict[str, Any] = {}
-    for key, value in options.items():
+    for key, value in (_environment_defaults() | options).items():
         if key in _LAUNCH_FIELDS:
             launch[key] = value
         elif key in config_fields:
@@ -87,3 +94,16 @@ def parse_engine_options(model: str, options: EngineOptions) -> tuple[EngineConf
             f"lifetime={parsed.lifetime!r} is not one of kernel, linger, detached"
         )
     return EngineConfig(model=model, **config), parsed
+
+
+def _environment_defaults() -> dict[str, Any]:
+    """What whoever set up this machine or image has chosen for every engine."""
+    text = os.environ.get(_DEFAULTS_VARIABLE)
+    if not text:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise InvalidConfigError(
+            f'{_DEFAULTS_VARIABLE}={text!r} must be a JSON object such as {{"max_model_len": 2048}}: {error}'
+        ) from None

@@ -74,11 +74,15 @@ class EngineSessions:
             slot.num_claims += 1
             return slot.session
 
-    def settings_of(self, name: str) -> tuple[EngineConfig | None, LaunchOptions] | None:
-        """Return what the living session of a slot was asked to be, None if there is none."""
+    def settings_of(
+        self, name: str, *, started: bool = False
+    ) -> tuple[EngineConfig | None, LaunchOptions] | None:
+        """Return what the living session of a slot was asked to be; None if there is none, or none that has started."""
         with self._lock:
             slot = self._slots.get(name)
-            if slot is None or slot.session.error is not None:
+            if slot is None or slot.num_claims == 0 or slot.session.error is not None:
+                return None
+            if started and not slot.session.started.done():
                 return None
             return slot.config, slot.launch
 

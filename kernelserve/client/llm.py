@@ -63,9 +63,12 @@ class LLM:
         return self
 
     @classmethod
-    def running(cls, name: str = "default") -> LLM | None:
-        """Return an LLM for the engine that this process already uses in a slot; None if it uses none."""
-        settings = ENGINE_SESSIONS.settings_of(name)
+    def running(cls, name: str = "default", *, wait: bool = True) -> LLM | None:
+        """Return an LLM for the engine that this process already uses in a slot; None if it uses none.
+
+        One that is still starting is waited for, or, without `wait`, does not count.
+        """
+        settings = ENGINE_SESSIONS.settings_of(name, started=not wait)
         if settings is None:
             return None
         self = cls.__new__(cls)

@@ -80,7 +80,8 @@ def lab(shared_page, server, request) -> Iterator[LabPage]:
         shared_page.load()
     server.shutdown_kernels()
     assert_nothing_left(server.runtime_folder)
-    assert failed or not errors, errors
+    if errors and not failed:
+        pytest.fail("the page had errors:\n" + "\n".join(errors))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.helpers.tokenizers import fake_model_that_speaks
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.notebook]
 
 STREAMS = 16
-TOKENS = 400
+TOKENS = 300
 # How many colours the picture in an element has.
 COUNT_COLOURS = """async (image) => {
   await image.decode();

@@ -37,12 +37,14 @@ def hostile_model(tmp_path):
 
 
 def test_markup_of_a_model_is_never_live(lab, open_served, hostile_model):
-    cells = [f"%%generate --max-tokens 40 {line};\nTell me." for line in LINES]
+    cells = [f"%%generate --max-tokens 5000 {line};\nTell me." for line in LINES]
     name = open_served(*cells, "%last", model=hostile_model)
     for index in range(1, len(LINES) + 1):
-        seen = AnswerCell(lab, index).start()
-        assert any(piece in seen for piece in PIECES)
+        answer = AnswerCell(lab, index)
+        answer.start()
+        lab.wait_for_text(index, PIECES[0])
         assert lab.output(index).locator(LIVE).count() == 0
+        answer.stop()
         lab.wait_idle()
     lab.run(len(LINES) + 1)
     expect_only_text(lab)

@@ -205,3 +205,17 @@ def test_c15_no_pyplot_figure_and_no_import_of_pyplot(front):
     show(front)
     front.ok("_ = run(2, 30)")
     assert front.ok("print('matplotlib.pyplot' in __import__('sys').modules)") == "False"
+
+
+def test_the_end_of_the_session_leaves_the_picture(front):
+    """`%unload_ext` and the end of the kernel both do this."""
+    cell = show(front)
+    work = front.submit("threading.Thread(target=run, args=(2, 800), daemon=True).start()")
+    front.wait(lambda: WIDGET in picture(cell))
+    front.wait(lambda: work.done)
+    front.ok("NotebookSession.current().close()")
+    front.listen(0.5)
+    assert [data.keys() for data in outputs(cell)] == [{"text/plain"}, {"image/png", "text/plain"}]
+    assert "2" in picture(cell)["text/plain"]
+    assert front.comms == {}
+    front.ok("llm.abort([]); llm.close()")

@@ -189,7 +189,9 @@ def test_b6_errors_are_one_line_and_fail_the_cell(notebook: FrontEnd) -> None:
     again = notebook.run("%%generate --max-tokens 3\nHello")
     assert "EngineDeadError" in (again.error or "")
     assert "SIGKILL" in again.traceback
-    assert "r1" in notebook.ok("import kernelserve as ks\nprint(ks.timeline().text())"), "what it did can still be seen"
+    assert "r1" in notebook.ok("import kernelserve as ks\nprint(ks.timeline().text())"), (
+        "what it did can still be seen"
+    )
 
 
 def test_b8_c19_the_text_is_shown_as_it_is(notebook: FrontEnd) -> None:

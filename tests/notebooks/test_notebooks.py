@@ -30,7 +30,7 @@ def check_quick_start(shown: list[str]) -> None:
     _, second = one(shown, "of them from the cache").splitlines()
     assert int(second.split(", ")[1].split()[0]) > 100, second
     assert "0 running, 0 waiting" in one(shown, "KV blocks: 0 used")
-    assert "InvalidRequestError" in one(shown, "20"), "the mistake is named"
+    assert "the prompt" in one(shown, "InvalidRequestError"), "the mistake is named"
     assert any("8192" in cell or "8,192" in cell for cell in shown), "the limit is named"
     assert "[picture]" in text, "dashboard and timeline leave pictures"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -68,9 +69,7 @@ class GenerationRun:
         try:
             wait_blocking(self._pending.done)
         except KeyboardInterrupt:
-            self.stop()
-            wait_blocking(self._pending.done, _ABORT_WAIT_S)
-            self._show_end()
+            self.end()
             raise KeyboardInterrupt(self._stopped()) from None
         return self._show_end()
 
@@ -81,13 +80,16 @@ class GenerationRun:
         try:
             await wait_for(self._pending.done)
         except (asyncio.CancelledError, KeyboardInterrupt):
-            self.stop()
-            # The abort is posted to a thread that answers within milliseconds; a second cancellation must not
-            # come in between.
-            wait_blocking(self._pending.done, _ABORT_WAIT_S)
-            self._show_end()
+            self.end()
             raise KeyboardInterrupt(self._stopped()) from None
         return self._show_end()
+
+    def end(self) -> None:
+        """Stop it and show the end, without awaiting anything. Does nothing to a run that has ended."""
+        self.stop()
+        wait_blocking(self._pending.done, _ABORT_WAIT_S)
+        with contextlib.suppress(ks.KernelserveError):
+            self._show_end()
 
     def finish_in_background(self) -> None:
         """Let the flusher show the end; nobody waits for it."""

@@ -62,7 +62,7 @@ class NotebookSession:
 
     def llm(self) -> ks.LLM:
         """Return the engine of this notebook, started if none runs. Raises an EngineStartError."""
-        if (running := self.running_llm()) is not None:
+        if (running := ks.LLM.running(self._slot)) is not None:
             return running
         if self._served is not None:
             self._served.check_health()  # one that unloaded itself comes back; one that died says why
@@ -70,8 +70,8 @@ class NotebookSession:
         return self.start_engine()
 
     def running_llm(self) -> ks.LLM | None:
-        """Return the engine of this notebook, None if none runs now."""
-        return ks.LLM.running(self._slot)
+        """Return the engine of this notebook, None if none runs yet or any more. Never waits for a start."""
+        return ks.LLM.running(self._slot, wait=False)
 
     def known_llm(self) -> ks.LLM:
         """Return the engine of this notebook, also one that has died: what it left can still be looked at."""
@@ -96,6 +96,8 @@ class NotebookSession:
 
     def close(self) -> None:
         """End what runs in the background and the refreshing. The engine is left to its owner."""
+        if self.dashboard is not None:
+            self.dashboard.close()  # leaves a picture, also when the kernel ends
         for run in self.runs.values():
             if not run.result.finished:
                 run.stop()

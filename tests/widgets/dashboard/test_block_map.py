@@ -7,7 +7,7 @@ import pytest
 
 from kernelserve.protocol import KVCacheMap
 from kernelserve_widgets.dashboard.block_map import MAP_HEIGHT, MAP_WIDTH, BlockMap
-from kernelserve_widgets.dashboard.theme import THEMES
+from kernelserve_widgets.drawing.theme import THEMES
 from kernelserve_widgets.history.request_names import RequestNames
 
 LIGHT = THEMES["light"]

@@ -21,8 +21,8 @@ from kernelserve_widgets.dashboard.dashboard_figure import (
 from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
 from kernelserve_widgets.dashboard.painter import Painter, Scene
 from kernelserve_widgets.dashboard.still_picture import STILL_HEIGHT
-from kernelserve_widgets.dashboard.theme import THEMES
 from kernelserve_widgets.dashboard.token_window import TimeBin
+from kernelserve_widgets.drawing.theme import THEMES
 from kernelserve_widgets.history.request_names import RequestNames
 
 LIGHT = THEMES["light"]

@@ -7,8 +7,8 @@ from kernelserve_widgets.dashboard.memory_numbers import MemoryNumbers
 from kernelserve_widgets.dashboard.panel_html import as_html
 from kernelserve_widgets.dashboard.panel_text import as_text, tiles
 from kernelserve_widgets.dashboard.request_row import RequestRow
-from kernelserve_widgets.dashboard.theme import THEMES
 from kernelserve_widgets.dashboard.units import duration, memory, percent, rate
+from kernelserve_widgets.drawing.theme import THEMES
 
 NUMBERS = DashboardNumbers(
     num_running=2, num_waiting=3, num_total_blocks=200, num_used_blocks=50, num_cached_blocks=30,

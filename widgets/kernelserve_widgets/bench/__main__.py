@@ -14,7 +14,8 @@ from kernelserve.config import DEFAULT_MODEL
 _CELL = """\
 import json
 from kernelserve_widgets.bench.dashboard_cost import measure_dashboard
-print(json.dumps(measure_dashboard({model!r}, {options!r}, {pairs!r})))
+for line in measure_dashboard({model!r}, {options!r}, {pairs!r}):
+    print(json.dumps(line), flush=True)
 """
 
 

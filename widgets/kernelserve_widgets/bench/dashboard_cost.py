@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import kernelserve as ks
@@ -14,35 +15,30 @@ from kernelserve_widgets.notebook_session import NotebookSession
 
 __all__ = ["measure_dashboard"]
 
-_STREAMS = 8
+_STREAMS = 4
 _PROMPT_TOKENS = 32
-_MAX_TOKENS = 96
+_MAX_TOKENS = 64
 _FIRST_ID, _LAST_ID = 100, 900
 
 
-def measure_dashboard(model: str, options: dict[str, Any], num_pairs: int) -> dict[str, Any]:
+def measure_dashboard(
+    model: str, options: dict[str, Any], num_pairs: int
+) -> Iterator[dict[str, Any]]:
     """Run inside a Jupyter kernel. Each pair is the same batch twice, in turn with and without the dashboard first.
 
-    `slowdown` is the median over the pairs of with / without - 1, of the time that the batch took; `step_slowdown` the
-    same of the median time of a step inside the engine. `kernel_cpu` is the processor time that the
+    Yields a line for each pair, then their medians. `slowdown` is with / without - 1 of the time that the batch took;
+    `step_slowdown` the same of the median time of a step inside the engine. `kernel_cpu` is the processor time that the
     dashboard adds to the notebook's process, as a share of one core: it can be trusted on a busy machine too.
     """
     session = NotebookSession.current()
+    pairs = []
     with ks.LLM(model, show_progress=False, **options) as llm:
         _run(llm, 0)
-        pairs = [_pair(session, llm, index) for index in range(num_pairs)]
-    return {
-        "bench": "dashboard",
-        "model": model,
-        "streams": _STREAMS,
-        "pairs": num_pairs,
-        "slowdown": _median_ratio([(off.seconds, on.seconds) for off, on, _ in pairs]),
-        "step_slowdown": _median_ratio([(off.step_s, on.step_s) for off, on, _ in pairs]),
-        "kernel_cpu": round(statistics.median(on.cpu - off.cpu for off, on, _ in pairs), 4),
-        "step_ms": round(1e3 * statistics.median(off.step_s for off, *_ in pairs), 2),
-        "frames_per_s": round(statistics.median(frames for *_, frames in pairs), 1),
-        "slowdowns": [round(on.seconds / off.seconds - 1, 4) for off, on, _ in pairs],
-    }
+        for index in range(num_pairs):
+            pairs.append(_pair(session, llm, index))
+            yield {"bench": "dashboard pair"} | pairs[-1]
+    medians = {key: statistics.median(pair[key] for pair in pairs) for key in pairs[0]}
+    yield {"bench": "dashboard", "model": model, "streams": _STREAMS, "pairs": num_pairs} | medians
 
 
 class _Run(NamedTuple):
@@ -54,17 +50,23 @@ class _Run(NamedTuple):
     """Processor time of this process for each second."""
 
 
-def _pair(session: NotebookSession, llm: ks.LLM, index: int) -> tuple[_Run, _Run, float]:
-    """Return the runs without and with the dashboard, and its frames a second."""
-    without = _run(llm, index) if index % 2 else None
+def _pair(session: NotebookSession, llm: ks.LLM, index: int) -> dict[str, float]:
+    off = _run(llm, index) if index % 2 else None
     shown = Dashboard(session)
     shown.show()
     shown.flush()
-    before = shown.num_frames
-    with_it = _run(llm, index)
-    frames = (shown.num_frames - before) / with_it.seconds
+    num_frames = shown.num_frames
+    on = _run(llm, index)
+    num_frames = shown.num_frames - num_frames
     shown.close()
-    return without or _run(llm, index), with_it, frames
+    off = off or _run(llm, index)
+    return {
+        "slowdown": round(on.seconds / off.seconds - 1, 4),
+        "step_slowdown": round(on.step_s / off.step_s - 1, 4),
+        "kernel_cpu": round(on.cpu - off.cpu, 4),
+        "step_ms": round(1e3 * off.step_s, 2),
+        "frames_per_s": round(num_frames / on.seconds, 1),
+    }
 
 
 def _run(llm: ks.LLM, seed: int) -> _Run:
@@ -85,7 +87,3 @@ def _run(llm: ks.LLM, seed: int) -> _Run:
     records = llm.recent_step_records(first)
     steps = [step_end(one) - one.timestamp for one in records if not one.num_prefill_tokens]
     return _Run(seconds, statistics.median(steps), cpu / seconds)
-
-
-def _median_ratio(pairs: list[tuple[float, float]]) -> float:
-    return round(statistics.median(on / off - 1 for off, on in pairs), 4)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelserve.protocol import KVCacheMap
-from kernelserve_widgets.dashboard.theme import Colour, Theme
+from kernelserve_widgets.drawing.theme import Colour, Theme
 from kernelserve_widgets.history.request_names import RequestNames
 
 __all__ = ["MAP_HEIGHT", "MAP_WIDTH", "BlockMap"]

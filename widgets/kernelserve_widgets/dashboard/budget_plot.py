@@ -8,7 +8,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from kernelserve_widgets.dashboard.dashboard_numbers import NUM_STEPS, DashboardNumbers
 from kernelserve_widgets.dashboard.plot_panel import Box, PlotPanel, bars, write
-from kernelserve_widgets.dashboard.theme import Theme
+from kernelserve_widgets.drawing.theme import Theme
 
 __all__ = ["BudgetPlot"]
 

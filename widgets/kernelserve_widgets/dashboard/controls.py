@@ -12,7 +12,7 @@ import ipywidgets
 
 import kernelserve as ks
 from kernelserve.protocol import EngineReady
-from kernelserve_widgets.dashboard.widget_tree import close_tree, view_of
+from kernelserve_widgets.drawing.widget_tree import close_tree, view_of
 from kernelserve_widgets.views.cell_display import CellDisplay
 
 __all__ = ["Controls"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernelserve_widgets.dashboard.dashboard_host import DashboardHost
 from kernelserve_widgets.dashboard.engine_watch import EngineWatch
 from kernelserve_widgets.dashboard.panel_text import as_text
-from kernelserve_widgets.dashboard.theme import theme_of
+from kernelserve_widgets.drawing.theme import theme_of
 from kernelserve_widgets.shell import choose_ui, current_shell
 from kernelserve_widgets.views.cell_display import CellDisplay, MimeBundle
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Dashboard"]
 
 _MIN_INTERVAL_S = {"widget": 0.25, "display": 1.0}
-_COST_FACTOR = 40.0
-"""Drawing may take a fortieth of one core."""
+_COST_FACTOR = 60.0
+"""Drawing may take a sixtieth of one core."""
 _REST_S = 2.0
 
 

@@ -17,8 +17,8 @@ from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
 from kernelserve_widgets.dashboard.latency_plot import LatencyPlot
 from kernelserve_widgets.dashboard.palette_encoder import PaletteEncoder
 from kernelserve_widgets.dashboard.plot_panel import Box, write
-from kernelserve_widgets.dashboard.theme import Theme
 from kernelserve_widgets.dashboard.throughput_plot import ThroughputPlot
+from kernelserve_widgets.drawing.theme import Theme
 from kernelserve_widgets.history.request_names import RequestNames
 
 __all__ = ["FIGURE_HEIGHT", "FIGURE_WIDTH", "DashboardFigure"]

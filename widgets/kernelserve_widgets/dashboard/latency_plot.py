@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
 from kernelserve_widgets.dashboard.plot_panel import Box, PlotPanel, write
-from kernelserve_widgets.dashboard.theme import Theme
 from kernelserve_widgets.dashboard.token_window import WINDOW_S
 from kernelserve_widgets.dashboard.units import duration
+from kernelserve_widgets.drawing.theme import Theme
 
 __all__ = ["LatencyPlot"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import ipywidgets
 from ipywidgets.widgets.trait_types import CByteMemoryView
 
-from kernelserve_widgets.dashboard.widget_tree import close_tree, view_of
+from kernelserve_widgets.drawing.widget_tree import close_tree, view_of
 from kernelserve_widgets.views.cell_display import CellDisplay
 
 __all__ = ["LiveView"]

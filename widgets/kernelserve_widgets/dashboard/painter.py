@@ -14,7 +14,7 @@ from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
 from kernelserve_widgets.dashboard.panel_html import as_html
 from kernelserve_widgets.dashboard.panel_text import as_text
 from kernelserve_widgets.dashboard.still_picture import STILL_HEIGHT, StillPicture
-from kernelserve_widgets.dashboard.theme import theme_of
+from kernelserve_widgets.drawing.theme import theme_of
 from kernelserve_widgets.history.request_names import RequestNames
 from kernelserve_widgets.views.cell_display import MimeBundle
 

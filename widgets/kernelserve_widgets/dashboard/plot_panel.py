@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from kernelserve_widgets.dashboard.theme import Colour, Theme
+from kernelserve_widgets.drawing.theme import Colour, Theme
 
 __all__ = ["Box", "PlotPanel", "bars", "write"]
 

@@ -14,7 +14,7 @@ from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
 from kernelserve_widgets.dashboard.palette_encoder import PaletteEncoder
 from kernelserve_widgets.dashboard.panel_text import NO_REQUEST, Fact, Tile, facts, tiles
 from kernelserve_widgets.dashboard.request_row import MAX_ROWS, RequestRow
-from kernelserve_widgets.dashboard.theme import Theme
+from kernelserve_widgets.drawing.theme import Theme
 
 __all__ = ["STILL_HEIGHT", "StillPicture"]
 

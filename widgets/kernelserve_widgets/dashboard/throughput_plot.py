@@ -10,9 +10,9 @@ from matplotlib.path import Path
 
 from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
 from kernelserve_widgets.dashboard.plot_panel import Box, PlotPanel, write
-from kernelserve_widgets.dashboard.theme import Theme
 from kernelserve_widgets.dashboard.token_window import WINDOW_S
 from kernelserve_widgets.dashboard.units import rate
+from kernelserve_widgets.drawing.theme import Theme
 
 __all__ = ["ThroughputPlot"]
 

@@ -25,7 +25,7 @@ __all__ = ["MagicCompleter"]
 _LINE = re.compile(r"^(%%?)(generate|serve|engine|abort|last|chat|dashboard)\s(.*)$", re.DOTALL)
 _WORDS = {
     "engine": ["status", "logs", "restart", "stop", "list", "attach"],
-    "dashboard": ["close"],
+    "dashboard": ["close", "dark"],
 }
 _MODEL_FILES = ("config.json",)
 

@@ -43,7 +43,8 @@ class GenerateCommand:
         self._check_options()
         # IPython ends every cell with a line break, whether the user typed one or not.
         self._body = cell.removesuffix("\n")
-        self.run: GenerationRun
+        self._pending: ks.PendingRequest | None = None
+        self._run: GenerationRun | None = None
 
     @property
     def returns_errors(self) -> bool:
@@ -67,12 +68,26 @@ class GenerateCommand:
         result = self._make_result(llm, pending)
         if turn is not None:
             turn.result = result
-        try:
-            self._show(pending, result, stop_hint)
-        except BaseException:
-            pending.abort()
-            raise
+        self._show(pending, result, stop_hint)
         return result
+
+    @property
+    def run(self) -> GenerationRun:
+        """What `begin` has begun."""
+        assert self._run is not None, "begin comes first"
+        return self._run
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the request was sent and shown."""
+        return self._run is not None
+
+    def abandon(self) -> None:
+        """End what was begun, if it has not ended: an exception or an interrupt came in between."""
+        if self._pending is not None:
+            self._pending.abort()
+        if self._run is not None:
+            self._run.end()
 
     def _check_options(self) -> None:
         options = self.options
@@ -89,12 +104,13 @@ class GenerateCommand:
             )
 
     def _submit(self, llm: ks.LLM, params: ks.SamplingParams, prompt: Any) -> ks.PendingRequest:
-        return llm.submit(
+        self._pending = llm.submit(
             prompt, params,
             request_id=self._session.new_request_id(),
             priority=self.options.priority,
             cache_salt=self.options.cache_salt,
         )  # fmt: skip
+        return self._pending
 
     def _submit_turn(
         self, llm: ks.LLM, body: str, submit: Callable[[Any], ks.PendingRequest]
@@ -188,6 +204,6 @@ class GenerateCommand:
             show_tokens=self.options.tokens,
             snapshot=result.snapshot,
         )  # fmt: skip
-        self.run = GenerationRun(pending, result, view, self._session.flusher)
-        self._session.remember(self.run)
-        self.run.start()
+        self._run = GenerationRun(pending, result, view, self._session.flusher)
+        self._session.remember(self._run)
+        self._run.start()

@@ -86,27 +86,29 @@ class KernelServeMagics(Magics):
     @briefly
     def generate(self, line: str, cell: str) -> Result | None:
         command = self._command(line, cell)
-        result = command.begin(stop_hint=_USE_INTERRUPT)
-        if command.options.background:
-            command.run.finish_in_background()
-            return None if command.is_quiet else result
-        return self._end(command, result, command.run.complete)
+        try:
+            result = command.begin(stop_hint=_USE_INTERRUPT)
+            if command.options.background:
+                command.run.finish_in_background()
+            else:
+                command.run.complete()
+        except BaseException as error:
+            result = self._fail(command, error)
+        return None if command.is_quiet else result
 
     async def generate_async(self, line: str, cell: str) -> Result | None:
         """What a top-level %%generate becomes: see AsyncCells."""
         with brief_errors():
             command = self._command(line, cell)
-            result = command.begin(
-                stop_hint="" if buttons_work_while_awaiting() else _USE_INTERRUPT
-            )
-            if command.options.background:
-                command.run.finish_in_background()
-                return None if command.is_quiet else result
+            hint = "" if buttons_work_while_awaiting() else _USE_INTERRUPT
             try:
-                await command.run.complete_async()
-            except ks.KernelserveError:
-                if not command.returns_errors:
-                    raise
+                result = command.begin(stop_hint=hint)
+                if command.options.background:
+                    command.run.finish_in_background()
+                else:
+                    await command.run.complete_async()
+            except BaseException as error:
+                result = self._fail(command, error)
             return None if command.is_quiet else result
 
     @line_magic
@@ -194,18 +196,21 @@ class KernelServeMagics(Magics):
         """Show, while cells run, the KV cache, the token budget of each step, the queue, latencies and memory.
 
         %dashboard             show it here; it stays live while you run other cells
+        %dashboard dark        the same on a dark ground
         %dashboard close       leave its last picture
         """
         from kernelserve_widgets.dashboard.dashboard import Dashboard
 
-        action = line.strip()
-        if action not in ("", "close"):
-            raise InvalidRequestError(f"%dashboard {action!r}: use %dashboard or %dashboard close")
+        action = line.strip() or "light"
+        if action not in ("light", "dark", "close"):
+            raise InvalidRequestError(
+                f"%dashboard {action!r}: use %dashboard, %dashboard dark or %dashboard close"
+            )
         if action == "close":
             Dashboard.close_current(self._session)
         else:
             self._session.llm()
-            Dashboard(self._session).show()
+            Dashboard(self._session, theme=action).show()
 
     @line_magic
     @briefly
@@ -240,15 +245,13 @@ class KernelServeMagics(Magics):
             snapshot=run.result.snapshot,
         )
 
-    def _end(
-        self, command: GenerateCommand, result: Result, complete: Callable[[], Result]
-    ) -> Result | None:
-        try:
-            complete()
-        except ks.KernelserveError:
-            if not command.returns_errors:
-                raise
-        return None if command.is_quiet else result
+    @staticmethod
+    def _fail(command: GenerateCommand, error: BaseException) -> Result:
+        """Leave nothing live. Raises the error, or returns the result that holds it if that is wanted."""
+        command.abandon()
+        if isinstance(error, ks.KernelserveError) and command.returns_errors and command.has_begun:
+            return command.run.result
+        raise error
 
     @staticmethod
     def _expect_nothing(magic: str, line: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.patches import StepPatch
 
 from kernelserve.protocol import StepRecord
-from kernelserve_widgets.dashboard.theme import Theme
+from kernelserve_widgets.drawing.theme import Theme
 from kernelserve_widgets.history import step_end
 from kernelserve_widgets.timeline.time_axis import TimeAxis
 

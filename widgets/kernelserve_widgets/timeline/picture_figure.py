@@ -7,7 +7,7 @@ import io
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kernelserve_widgets.dashboard.theme import Theme
+from kernelserve_widgets.drawing.theme import Theme
 from kernelserve_widgets.timeline.row_layout import RowLayout
 
 __all__ = ["PictureFigure", "make_picture"]

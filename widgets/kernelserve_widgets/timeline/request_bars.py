@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelserve_widgets.dashboard.theme import Theme
+from kernelserve_widgets.drawing.theme import Theme
 from kernelserve_widgets.history import RequestLife, RequestNames, SpanKind
 from kernelserve_widgets.timeline.row_layout import RowLayout
 from kernelserve_widgets.timeline.time_axis import TimeAxis

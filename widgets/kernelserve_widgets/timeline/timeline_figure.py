@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from kernelserve.protocol import StepRecord
-from kernelserve_widgets.dashboard.theme import Theme, theme_of
+from kernelserve_widgets.drawing.theme import Theme, theme_of
 from kernelserve_widgets.history import RequestLife, StepHistory, count_of, step_end
 from kernelserve_widgets.timeline.budget_strip import draw_budget
 from kernelserve_widgets.timeline.picture_figure import make_picture

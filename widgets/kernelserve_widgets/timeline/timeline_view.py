@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from kernelserve_widgets.dashboard.widget_tree import close_tree, view_of
+from kernelserve_widgets.drawing.widget_tree import close_tree, view_of
 from kernelserve_widgets.flusher import Flusher
 from kernelserve_widgets.timeline.step_row import table_html
 from kernelserve_widgets.views.cell_display import CellDisplay
