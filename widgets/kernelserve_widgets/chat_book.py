@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelserve.errors import InvalidRequestError
+from kernelserve_widgets.history import count_of
 from kernelserve_widgets.result import Result
 
-__all__ = ["Chat", "ChatBook", "ChatTurn"]
+__all__ = ["Chat", "ChatBook", "ChatTurn", "user_message"]
+
+
+def user_message(text: str, images: Sequence[Any]) -> dict[str, Any]:
+    """Return a message of the user: images first, then the text."""
+    if not images:
+        return {"role": "user", "content": text}
+    parts: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
+    return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
 
 
 @dataclass(slots=True)
@@ -16,11 +26,17 @@ class ChatTurn:
     """A question and its answer."""
 
     user: str
+    images: list[Any]
     cell: str | None
     """The front end's id of the cell that asked, None if it has none."""
     execution_count: int | None
     result: Result | None = None
     """None until the request is sent."""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The question as a message: its text, after its images if it has some."""
+        return user_message(self.user, self.images)
 
     @property
     def answer(self) -> str | None:
@@ -38,9 +54,15 @@ class Chat:
     system: str | None = None
     turns: list[ChatTurn] = field(default_factory=list)
 
-    def ask(self, user: str, cell: str | None, execution_count: int | None) -> ChatTurn:
+    def ask(
+        self,
+        user: str,
+        cell: str | None,
+        execution_count: int | None,
+        images: Sequence[Any] = (),
+    ) -> ChatTurn:
         """Enter a question. Raises InvalidRequestError while an earlier answer is still being written."""
-        turn = ChatTurn(user, cell, execution_count)
+        turn = ChatTurn(user, list(images), cell, execution_count)
         place = self._place_of(cell)
         for earlier in self.turns[:place]:
             if earlier.result is not None and not earlier.result.finished:
@@ -58,10 +80,10 @@ class Chat:
             messages.append({"role": "system", "content": self.system})
         for turn in self.turns:
             if turn is last:
-                messages.append({"role": "user", "content": turn.user})
+                messages.append(turn.message)
                 break
             if turn.answer is not None:
-                messages.append({"role": "user", "content": turn.user})
+                messages.append(turn.message)
                 messages.append({"role": "assistant", "content": turn.answer})
         return messages
 
@@ -80,7 +102,8 @@ class Chat:
             lines.append(f"      system: {self.system}")
         for turn in self.turns:
             number = f"[{turn.execution_count or ' '}]".rjust(5)
-            lines.append(f"{number} user: {turn.user}")
+            pictures = f"({count_of(len(turn.images), 'image')}) " if turn.images else ""
+            lines.append(f"{number} user: {pictures}{turn.user}")
             lines.append(f"      assistant: {self._describe_answer(turn)}")
         return "\n".join(lines)
 

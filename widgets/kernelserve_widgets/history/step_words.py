@@ -22,6 +22,7 @@ def describe_step(record: StepRecord, history: StepHistory) -> str:
     """
     label = history.names.label
     parts = [
+        *_images(record, history),
         *_prompts(record, history),
         *_decodes(record, history),
         *_refusals(record, history),
@@ -46,6 +47,9 @@ def reason_in_words(refusal: Refusal) -> str:
         return "the only seat is taken" if seats == 1 else f"all {seats:,} seats are taken"
     if refusal.reason == "preempted_step":
         return "nobody new is admitted in a step that preempts"
+    if refusal.reason == "encoder":
+        needed = count_of(refusal.needed, "embedding")
+        return f"its image needs {needed}, the encoder has room for {refusal.available:,}"
     return refusal.reason
 
 
@@ -115,6 +119,19 @@ def _prompt(request_id: str, num_tokens: int, record: StepRecord, history: StepH
 def _recomputes(request_id: str, record: StepRecord, history: StepHistory) -> bool:
     spans = history.requests[request_id].spans
     return any(span.kind == "preempted" and span.first_step <= record.step for span in spans)
+
+
+def _images(record: StepRecord, history: StepHistory) -> list[str]:
+    label = history.names.label
+    encoded = [
+        f"an image of {label(image.request_id)} was encoded ({count_of(image.num_embeds, 'embedding')})"
+        for image in record.encoder_inputs
+    ]
+    found = [
+        f"an image of {label(image.request_id)} was in the encoder cache"
+        for image in record.encoder_hits
+    ]
+    return encoded + found
 
 
 def _decodes(record: StepRecord, history: StepHistory) -> list[str]:

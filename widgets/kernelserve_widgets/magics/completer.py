@@ -41,6 +41,7 @@ class MagicCompleter:
             "--chat": lambda: session.chats.names,
             "-o": self._variables,
             "--output": self._variables,
+            "--image": self._variables,
             "--continue-from": lambda: session.runs,
         }
 

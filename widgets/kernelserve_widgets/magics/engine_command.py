@@ -9,6 +9,7 @@ from pathlib import Path
 import kernelserve as ks
 from kernelserve.errors import EngineDeadError, InvalidRequestError
 from kernelserve.paths import log_dir
+from kernelserve.step_record import SchedulerStats
 from kernelserve_widgets.notebook_session import NotebookSession
 
 __all__ = ["EngineCommand"]
@@ -58,6 +59,7 @@ class EngineCommand:
             f"{stats.num_steps:,} steps · {stats.num_preemptions:,} preemptions\n"
             f"KV blocks: {stats.num_used_blocks:,} used, {stats.num_cached_blocks:,} cached, "
             f"{stats.num_free_blocks:,} free of {stats.num_total_blocks:,} · prefix hits {cache.hit_rate:.0%}\n"
+            f"{_describe_encoder(stats)}"
             f"log: {engine.log_path}\n{_ORDER}"
         )
 
@@ -106,3 +108,14 @@ class EngineCommand:
         if llm is None:
             raise EngineDeadError("no engine runs in this notebook: start one with %serve")
         return llm
+
+
+def _describe_encoder(stats: SchedulerStats) -> str:
+    """Return a line about the images of a model that takes some, else nothing."""
+    if not stats.encoder_cache_size:
+        return ""
+    return (
+        f"encoder cache: {stats.encoder_cache_used:,} used, {stats.encoder_cache_cached:,} cached of "
+        f"{stats.encoder_cache_size:,} embeddings · {stats.encoder_cache_hits:,} of "
+        f"{stats.encoder_cache_queries:,} images found\n"
+    )

@@ -9,10 +9,11 @@ from typing import Any
 
 import kernelserve as ks
 from kernelserve.errors import InvalidRequestError
-from kernelserve_widgets.chat_book import Chat, ChatTurn
+from kernelserve_widgets.chat_book import Chat, ChatTurn, user_message
 from kernelserve_widgets.generation_run import GenerationRun
 from kernelserve_widgets.magics.continuation import continuation_cell
 from kernelserve_widgets.magics.generate_options import generate_parser, sampling_params
+from kernelserve_widgets.magics.image_names import find_image
 from kernelserve_widgets.notebook_session import NotebookSession
 from kernelserve_widgets.prompt_template import render_prompt
 from kernelserve_widgets.result import Result
@@ -43,6 +44,7 @@ class GenerateCommand:
         self._check_options()
         # IPython ends every cell with a line break, whether the user typed one or not.
         self._body = cell.removesuffix("\n")
+        self._images = [find_image(name, shell.user_ns) for name in self.options.image]
         self._pending: ks.PendingRequest | None = None
         self._run: GenerationRun | None = None
 
@@ -98,6 +100,10 @@ class GenerateCommand:
             raise InvalidRequestError(
                 "--raw sends the body alone: leave out --system and --chat, or --raw"
             )
+        if options.image and (options.raw or options.continue_from):
+            raise InvalidRequestError(
+                "--image puts a picture into the message of a user: leave out --raw and --continue-from"
+            )
         if options.continue_from and (options.chat or options.system):
             raise InvalidRequestError(
                 "--continue-from goes on with an earlier prompt: leave out --chat and --system"
@@ -120,7 +126,7 @@ class GenerateCommand:
         before = (chat.system, chat.turns.copy())
         chat.system = self.options.system or chat.system
         try:
-            turn = chat.ask(body, cell_id(self._shell), self._shell.execution_count)
+            turn = chat.ask(body, cell_id(self._shell), self._shell.execution_count, self._images)
             prompt = llm.render_chat(chat.messages(turn), split_special_tokens=True)
             return submit(prompt), turn
         except BaseException:
@@ -132,10 +138,11 @@ class GenerateCommand:
         if options.continue_from:
             return self._continued_prompt(llm, body)
         tokenizer = llm.get_tokenizer()
-        raw = self._defaults["raw"] if options.raw is None and not options.system else options.raw
-        if raw or tokenizer is None or (not tokenizer.chat_templates and not options.system):
+        needs_chat = bool(options.system or self._images)
+        raw = self._defaults["raw"] if options.raw is None and not needs_chat else options.raw
+        if raw or tokenizer is None or (not tokenizer.chat_templates and not needs_chat):
             return body
-        messages = [{"role": "user", "content": body}]
+        messages = [user_message(body, self._images)]
         if options.system:
             messages.insert(0, {"role": "system", "content": options.system})
         return llm.render_chat(messages, split_special_tokens=True)

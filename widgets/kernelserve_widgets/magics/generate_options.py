@@ -130,6 +130,14 @@ def _add_prompt(parser: OptionParser) -> None:
         "up to there, and may be changed",
     )  # fmt: skip
     group.add_argument(
+        "--image",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a picture for the model: a variable (PIL image, array, figure, bytes, ...), a path or a URL; may be "
+        "given several times, order kept",
+    )
+    group.add_argument(
         "--priority",
         type=int,
         default=0,

@@ -1,0 +1,69 @@
+"""%%generate --image: user-needs B9 by its number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.front_end import FrontEnd
+from tests.helpers.pictures import random_picture
+from tests.helpers.vision_reference import VisionReference
+
+pytestmark = [pytest.mark.notebook, pytest.mark.process]
+
+
+def value(front: FrontEnd, expression: str):
+    return eval(front.ok(f"print(repr({expression}))"))
+
+
+@pytest.mark.timeout(240)
+def test_b9_pictures_are_named_in_the_line_in_order(new_kernel, tmp_path: Path) -> None:
+    reference = VisionReference("llava", tmp_path / "llava")
+    picture = random_picture(40, 30, 1)
+    picture.save(tmp_path / "photo.png")
+    front = FrontEnd(new_kernel())
+    front.ok("%load_ext kernelserve")
+    front.ok(
+        f"%serve {reference.folder} --dtype float32 --device cpu --num-gpu-blocks 200 --num-threads 1"
+    )
+    front.ok(
+        "import io, numpy as np\n"
+        "from matplotlib.figure import Figure\n"
+        "from pathlib import Path\n"
+        "from PIL import Image\n"
+        f"path = {str(tmp_path / 'photo.png')!r}\n"
+        "photo = Image.open(path)\n"
+        "array = np.asarray(photo)\n"
+        "data = Path(path).read_bytes()\n"
+        "figure = Figure(figsize=(1, 1)); figure.subplots().plot([1, 2])\n"
+    )
+    options = "--temperature 0 --max-tokens 6 --ignore-eos"
+    answers = []
+    for name in ("photo", "array", "data", str(tmp_path / "photo.png")):
+        front.ok(f"%%generate -o a --image {name} {options}\nWhat is it?")
+        answers.append(value(front, "a.token_ids"))
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    front.ok(f"%%generate -o b --image figure {options}\nWhat is it?")
+    assert value(front, "b.prompt_token_ids") != []
+    front.ok(f"%%generate -o ab --image photo --image figure {options}\nWhat is it?")
+    front.ok(f"%%generate -o ba --image figure --image photo {options}\nWhat is it?")
+    assert value(
+        front, "ab.token_ids != ba.token_ids or ab.prompt_token_ids == ba.prompt_token_ids"
+    )
+    status = front.ok("%engine status")
+    assert "encoder cache: 0 used" in status
+    words = front.ok(
+        "import kernelserve as ks\nt = ks.timeline()\nprint([t.describe(s) for s in t.steps][:2])"
+    )
+    assert "an image of r1 was encoded" in words
+    chat = front.run(f"%%generate --chat c --image photo {options}\nWhat is it?")
+    assert chat.error is None, chat.traceback
+    front.ok(f"%%generate -o second --chat c {options}\nAnd now?")
+    assert "(1 image) What is it?" in front.ok("%chat show c")
+    missing = front.run("%%generate --image nothing\nWhat is it?")
+    assert "no variable of this notebook, no file" in (missing.error or "")
+    wrong = front.run("%%generate --image options\nWhat is it?")
+    assert (wrong.error or "").startswith("InvalidRequestError")
+    both = front.run("%%generate --raw --image photo\nWhat is it?")
+    assert "leave out --raw" in (both.error or "")
