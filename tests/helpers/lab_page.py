@@ -183,6 +183,10 @@ class LabPage:
         """Save the notebook."""
         self._command("docmanager:save")
 
+    def is_unsaved(self) -> bool:
+        """Return whether JupyterLab sees changes since the last save."""
+        return bool(self._run("return panel.context.model.dirty;"))
+
     def toggle_widget_state(self) -> None:
         """Choose Settings > Save Widget State Automatically."""
         self._command("@jupyter-widgets/jupyterlab-manager:saveWidgetState")

@@ -229,7 +229,7 @@ def test_c8_a_hundred_runs_add_little_to_a_saved_notebook(comms, displays) -> No
 def test_the_scripts_are_small_and_import_nothing() -> None:
     from kernelserve_widgets.views.static_files import script, style
 
-    for name in ("stream", "tokens"):
+    for name in ("stream", "tokens", "keeper"):
         assert len(script(name).encode()) + len(style().encode()) < 20_000
         assert "import " not in script(name)
         assert "http" not in script(name) + style()

@@ -14,6 +14,7 @@ import kernelserve as ks
 from kernelserve.protocol import EngineReady
 from kernelserve_widgets.drawing.widget_tree import close_tree, view_of
 from kernelserve_widgets.views.cell_display import CellDisplay
+from kernelserve_widgets.views.keeper import Keeper
 
 __all__ = ["Controls"]
 
@@ -84,6 +85,7 @@ class Controls:
         """Close all comms."""
         self._closed = True
         self._place.run(close_tree, self._box)
+        self._place.run(self._keeper.discard)
 
     def _make(self) -> None:
         shared: dict[str, Any] = {"style": {"description_width": "initial"}}
@@ -105,6 +107,7 @@ class Controls:
         self._message = ipywidgets.HTML(layout={"margin": "0"})
         row = ipywidgets.HBox(list(self.fields.values()), layout={"flex_flow": "row wrap"})
         self._box = ipywidgets.VBox([row, self._message], layout={"max_width": "900px"})
+        self._keeper = Keeper(self._box)
         for name, field in self.fields.items():
             self._known[name] = field.value
             field.observe(partial(self._changed, name), names="value")

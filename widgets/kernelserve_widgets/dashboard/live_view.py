@@ -9,6 +9,7 @@ from ipywidgets.widgets.trait_types import CByteMemoryView
 
 from kernelserve_widgets.drawing.widget_tree import close_tree, view_of
 from kernelserve_widgets.views.cell_display import CellDisplay
+from kernelserve_widgets.views.keeper import Keeper
 
 __all__ = ["LiveView"]
 
@@ -39,6 +40,7 @@ class LiveView:
         """Close all comms; nothing of it is saved with the notebook any more."""
         self._place.run(self._set, "", b"")  # some clients remember the state of closed widgets
         self._place.run(close_tree, self._box)
+        self._place.run(self._keeper.discard)
 
     def _make(self, width: int, picture_height: int) -> None:
         wide = {"width": f"{width}px", "margin": "0"}
@@ -50,6 +52,7 @@ class LiveView:
             layout=wide | {"height": f"{picture_height}px"},
         )
         self._box = ipywidgets.VBox([self._words, self._picture], layout=wide)
+        self._keeper = Keeper(self._box)
 
     def _set(self, html: str, png: bytes) -> None:
         self._words.value = html

@@ -228,9 +228,11 @@ export default () => {
     initialize({ model }) {
       store = createStore(model);
       model.on("msg:custom", store.receive);
+      const endKeeping = keepSaved(model, () => stillAnswers(store.answers));
       return () => {
         model.off("msg:custom", store.receive);
         store.close();
+        endKeeping();
       };
     },
     render({ el }) {

@@ -132,6 +132,26 @@ function tokenPopover(root, facts, pick) {
   return { hide };
 }
 
+// All of an answer, strings and tokens, as HTML that needs neither script nor style sheet.
+function stillText(pieces) {
+  const box = make("div");
+  box.style.cssText = "white-space: pre-wrap; overflow-wrap: anywhere; font-family: var(--jp-code-font-family, monospace)";
+  for (const piece of pieces) {
+    if (typeof piece === "string") {
+      box.append(piece);
+      continue;
+    }
+    const span = tokenSpan(piece, new WeakMap());
+    span.removeAttribute("tabindex");
+    span.title = piece[2].map(([text, p]) => `${percent(p)}  ${visible(text)}`).join("\n");
+    box.append(span);
+  }
+  return box.outerHTML;
+}
+
+const stillAnswers = (answers) =>
+  answers.map((pieces, i) => (answers.length > 1 ? `<div>[${i}]</div>` : "") + stillText(pieces)).join("");
+
 function enterTokens(text) {
   const first = text.querySelector(".ks-token");
   if (first) first.tabIndex = 0;

@@ -105,4 +105,18 @@ function createExplorer(model, el) {
   return () => model.off("msg:custom", receive);
 }
 
-export default { render: ({ model, el }) => createExplorer(model, el) };
+function keepTokens(model) {
+  let answers = null;
+  const receive = (message) => (answers = message.answers || answers);
+  model.on("msg:custom", receive);
+  const end = keepSaved(model, () => answers && stillAnswers(answers));
+  return () => {
+    model.off("msg:custom", receive);
+    end();
+  };
+}
+
+export default {
+  initialize: ({ model }) => keepTokens(model),
+  render: ({ model, el }) => createExplorer(model, el),
+};

@@ -14,6 +14,7 @@ from kernelserve_widgets.drawing.widget_tree import close_tree, view_of
 from kernelserve_widgets.flusher import Flusher
 from kernelserve_widgets.timeline.step_row import table_html
 from kernelserve_widgets.views.cell_display import CellDisplay
+from kernelserve_widgets.views.keeper import Keeper
 
 if TYPE_CHECKING:
     from kernelserve_widgets.timeline.timeline import Timeline
@@ -79,6 +80,7 @@ class TimelineView:
         self._flusher.flush_now(self)  # waits for a drawing that is under way
         self._controls.run(setattr, self.words, "value", "")  # nbclient saves the last state it saw
         self._controls.run(close_tree, self.widget)
+        self._controls.run(self._keeper.discard)
         data, _ = self._timeline.static_bundle(self.step)
         self._picture.replace(data)
         self._controls.replace({"text/plain": self._timeline.text(self.step)})
@@ -110,6 +112,7 @@ class TimelineView:
         self.words = ipywidgets.HTML(self._words())
         row = ipywidgets.HBox([*self.buttons.values(), self.slider, self.zoom])
         self.widget = ipywidgets.VBox([row, self.words])
+        self._keeper = Keeper(self.widget)
 
     def _go(self, name: str) -> None:
         steps = self._timeline.steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from typing import Any
 
 import anywidget
@@ -27,13 +28,17 @@ class QuietWidget(anywidget.AnyWidget):
     _esm = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
     layout = traitlets.Any(None, allow_none=True)
+    view_id = traitlets.Unicode().tag(sync=True)
+    """The model in whose place a saved notebook shows what static/saved.js puts there: itself, if not given."""
 
-    def __init__(self, name: str, **traits: Any) -> None:
+    def __init__(self, name: str, *, css: str | None = None, **traits: Any) -> None:
         self.lock = threading.RLock()
         """Held while messages are made and sent, so that they leave in the order of their numbers."""
         self.place = CellDisplay()
         self.closed = False
-        super().__init__(_esm=script(name), _css=style(), **traits)
+        model_id = uuid.uuid4().hex
+        look = {"_esm": script(name), "_css": style() if css is None else css}
+        super().__init__(model_id=model_id, **look, **{"view_id": model_id, **traits})
         self.on_msg(self._receive)
         self._take_answers_anywhere()
 

@@ -11,10 +11,21 @@ NOTHING = "export default {}"
 """A script that shows nothing: what a closed widget leaves in a saved notebook."""
 
 
+_SHARED = {
+    "stream": ("token_view", "saved"),
+    "tokens": ("token_view", "saved"),
+    "keeper": ("saved",),
+}
+
+
 @cache
 def script(name: str) -> str:
-    """Return the ES module `static/<name>.js`. What the token views share is put before it, so it imports nothing."""
-    return f"{_read('token_view.js')}\n{_read(f'{name}.js')}"
+    """Return the ES module `static/<name>.js`. What it shares with others is put before it, so it imports nothing.
+
+    Lines of comment are left out: the whole is sent for each widget.
+    """
+    lines = [line for part in (*_SHARED[name], name) for line in _read(f"{part}.js").split("\n")]
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
 
 
 @cache
