@@ -23,7 +23,7 @@ _TOKENS_PER_S = 100
 
 
 def measure_stream_load(num_streams: int, seconds: float) -> dict[str, float]:
-    """Return messages and bytes a second on iopub, the kernel's share of a core, and whether all texts were complete."""
+    """Return messages and bytes a second on iopub, the cores that the kernel used, how many texts were complete."""
     with tempfile.TemporaryDirectory() as folder:
         model = fake_model_that_speaks(Path(folder) / "tokenizer", step_seconds=1 / _TOKENS_PER_S)
         with start_kernel(KERNELSERVE_RUNTIME_DIR=f"{folder}/rt") as kernel:
