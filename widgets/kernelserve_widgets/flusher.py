@@ -10,7 +10,7 @@ from typing import Protocol
 __all__ = ["Flushable", "Flusher"]
 
 _LOGGER = logging.getLogger(__name__)
-_MAX_FLUSHES_PER_S = 40.0
+_MAX_FLUSHES_PER_S = 32.0
 """Of all views together: a front end stays smooth and a server's limits stay far away."""
 _MAX_ERRORS = 3
 
@@ -26,7 +26,7 @@ class Flushable(Protocol):
 
 
 class Flusher:
-    """Flushes every view at its own pace, and all of them together at most 40 times a second.
+    """Flushes every view at its own pace, and all of them together at most 32 times a second.
 
         one view     a . . a . . a . . a        every min_interval_s
         many views   a b c d e f g h a b        every view gets rarer, none is left out
