@@ -17,7 +17,8 @@
         |   `-- EngineCrashError      the engine process ended by a signal or without a word
         |-- EngineRequestError        one request failed inside the engine; the engine goes on
         `-- EngineDeadError           the engine is gone or hangs; nothing more will come from it
-            `-- EngineUnloadedError   it ended by itself because it had been idle
+            |-- EngineUnloadedError   it ended by itself because it had been idle
+            `-- EngineRestartedError  it was restarted; what ran in it is lost, the next use finds the new one
 
 A start failure crosses the process boundary as a `code`; `START_ERRORS` maps it back to its class.
 """
@@ -33,6 +34,7 @@ __all__ = [
     "EngineImportError",
     "EngineProtocolError",
     "EngineRequestError",
+    "EngineRestartedError",
     "EngineStartError",
     "EngineUnloadedError",
     "InvalidConfigError",
@@ -143,6 +145,10 @@ class EngineDeadError(EngineError):
 
 class EngineUnloadedError(EngineDeadError):
     """The engine ended by itself because it had been idle for as long as it was told."""
+
+
+class EngineRestartedError(EngineDeadError):
+    """The engine was ended to be started again. Requests that ran are lost; the next use finds the new one."""
 
 
 START_ERRORS: dict[str, type[EngineStartError]] = {

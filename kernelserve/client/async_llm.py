@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Unpack
@@ -22,6 +23,7 @@ from kernelserve.client.prompt import Prompt, prompt_chars
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.client.wakeup import wait_for_future
 from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
+from kernelserve.errors import EngineDeadError
 from kernelserve.protocol import EngineReady, KVCacheMap, SchedulerStats, StepRecord
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
@@ -166,7 +168,8 @@ class AsyncLLM:
 
     async def stop(self) -> None:
         """End the engine itself, for every process that uses it, whatever its lifetime."""
-        await self._call("shutdown")
+        with contextlib.suppress(EngineDeadError):  # it may be gone before its answer is here
+            await self._call("shutdown")
         await self.aclose()
 
     async def __aenter__(self) -> AsyncLLM:

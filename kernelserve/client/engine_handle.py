@@ -18,17 +18,24 @@ from kernelserve.client.engine_sessions import ENGINE_SESSIONS, StatusCallback
 from kernelserve.client.processed_request import ProcessedRequest
 from kernelserve.client.prompt import Prompt
 from kernelserve.config import EngineConfig
-from kernelserve.errors import EngineDeadError, EngineUnloadedError, InvalidRequestError
+from kernelserve.errors import (
+    EngineDeadError,
+    EngineRestartedError,
+    EngineUnloadedError,
+    InvalidRequestError,
+)
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
 __all__ = ["EngineHandle"]
+
+_COMES_BACK = (EngineUnloadedError, EngineRestartedError)
 
 
 class EngineHandle:
     """Opens the engine on first use and lets go of it once. Thread-safe.
 
-    An engine that unloaded itself because it was idle is started again by the next use; one that died is not: what
-    it held is lost, and the caller must hear of it.
+    An engine that unloaded itself because it was idle is started again by the next use, and one that somebody
+    restarted is found again; one that died is not: what it held is lost, and the caller must hear of it.
     """
 
     def __init__(
@@ -57,7 +64,7 @@ class EngineHandle:
             if self._closed is not None:
                 raise EngineDeadError(self._closed)
             session = self._session
-            if session is not None and isinstance(session.error, EngineUnloadedError):
+            if session is not None and isinstance(session.error, _COMES_BACK):
                 ENGINE_SESSIONS.release(session)
                 session = None
             if session is None:
@@ -77,7 +84,7 @@ class EngineHandle:
             old, self._session = self._session, None
             self._closed = None
         if old is not None:
-            old.close("the engine was restarted").result()
+            old.close_with(EngineRestartedError("the engine was restarted")).result()
             ENGINE_SESSIONS.release(old)
         return self.open()
 

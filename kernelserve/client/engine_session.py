@@ -112,7 +112,11 @@ class EngineSession:
 
     def close(self, reason: str) -> Future[None]:
         """End the session; requests that still run are failed with `reason`. Returns `ended`."""
-        self._thread.post(self._close, EngineDeadError(reason))
+        return self.close_with(EngineDeadError(reason))
+
+    def close_with(self, error: EngineDeadError) -> Future[None]:
+        """The same with an error of the caller's choice."""
+        self._thread.post(self._close, error)
         return self.ended
 
     async def run(self) -> None:

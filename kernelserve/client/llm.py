@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from kernelserve.client.prompt import Prompt
 from kernelserve.client.status_line import StatusLine
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
-from kernelserve.errors import InvalidRequestError
+from kernelserve.errors import EngineDeadError, InvalidRequestError
 from kernelserve.outputs import RequestOutput
 from kernelserve.protocol import EngineReady, EngineStatus, KVCacheMap, SchedulerStats, StepRecord
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
@@ -253,7 +254,8 @@ class LLM:
 
     def stop(self) -> None:
         """End the engine itself, for every process that uses it, whatever its lifetime."""
-        self._call("shutdown")
+        with contextlib.suppress(EngineDeadError):  # it may be gone before its answer is here
+            self._call("shutdown")
         self.close()
 
     def __enter__(self) -> LLM:

@@ -13,7 +13,7 @@ from kernelserve.config import EngineConfig
 from kernelserve.executor.uniproc import UniProcExecutor
 from tests.helpers.engine_driver import EngineDriver, Result
 
-__all__ = ["ExactModel"]
+__all__ = ["ExactModel", "greedy_answer"]
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 600
@@ -82,19 +82,7 @@ class ExactModel:
         """Return the answer, and by how much its tokens were better than the second best."""
         key = (num_tokens, *prompt)
         if key not in self._answers:
-            with torch.inference_mode():
-                output = self.plain.generate(
-                    torch.tensor([prompt]),
-                    attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-                    do_sample=False,
-                    max_new_tokens=num_tokens,
-                    pad_token_id=0,
-                    output_scores=True,
-                    return_dict_in_generate=True,
-                )
-            best = torch.cat(output.scores).topk(2, dim=-1).values
-            gap = float((best[:, 0] - best[:, 1]).min())
-            self._answers[key] = (output.sequences[0, len(prompt) :].tolist(), gap)
+            self._answers[key] = greedy_answer(self.plain, prompt, num_tokens)
         return self._answers[key]
 
     def plain_logprobs(self, token_ids: list[int]) -> torch.Tensor:
@@ -108,3 +96,23 @@ class ExactModel:
         """Assert that every result is the greedy answer."""
         for prompt, result in zip(prompts, results, strict=True):
             assert result.token_ids == self.expected(prompt, num_tokens), f"prompt {prompt}"
+
+
+def greedy_answer(
+    model: Any, prompt: Sequence[int], num_tokens: int, **inputs: torch.Tensor
+) -> tuple[list[int], float]:
+    """Return what `model.generate` answers, and by how much its tokens were better than the second best."""
+    ids = torch.tensor([list(prompt)])
+    with torch.inference_mode():
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=num_tokens,
+            pad_token_id=0,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **inputs,
+        )
+    best = torch.cat(output.scores).topk(2, dim=-1).values
+    return output.sequences[0, ids.shape[1] :].tolist(), float((best[:, 0] - best[:, 1]).min())

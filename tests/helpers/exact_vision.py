@@ -13,6 +13,7 @@ import torch
 from kernelserve.config import EngineConfig
 from kernelserve.executor.uniproc import UniProcExecutor
 from tests.helpers.engine_driver import EngineDriver, Result, greedy
+from tests.helpers.exact import greedy_answer
 from tests.helpers.tiny_vision_models import TinyImage, VisionPrompt, make_tiny_vision_model
 
 __all__ = ["ExactVisionModel", "random_text"]
@@ -106,21 +107,9 @@ class ExactVisionModel:
         hashes = (feature.mm_hash for feature in prompt.features)
         key = (num_tokens, *prompt.token_ids, *hashes)
         if key not in self._answers:
-            ids = torch.tensor([prompt.token_ids])
-            with torch.inference_mode():
-                output = self.plain.generate(
-                    ids,
-                    attention_mask=torch.ones_like(ids),
-                    do_sample=False,
-                    max_new_tokens=num_tokens,
-                    pad_token_id=0,
-                    output_scores=True,
-                    return_dict_in_generate=True,
-                    **self._arguments(prompt),
-                )
-            best = torch.cat(output.scores).topk(2, dim=-1).values
-            gap = float((best[:, 0] - best[:, 1]).min())
-            self._answers[key] = (output.sequences[0, ids.shape[1] :].tolist(), gap)
+            self._answers[key] = greedy_answer(
+                self.plain, prompt.token_ids, num_tokens, **self._arguments(prompt)
+            )
         return self._answers[key]
 
     def _arguments(self, prompt: VisionPrompt) -> dict[str, torch.Tensor]:

@@ -19,6 +19,7 @@ from nbclient.exceptions import CellExecutionError
 __all__ = ["NotebookRunner", "output_text"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_BOX = re.compile(r"</(?:td|th|p|div)>")
 _TAG = re.compile(r"<style.*?</style>|<[^>]*>", re.DOTALL)
 _SOURCE_LINES = 4
 _WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -59,7 +60,7 @@ class NotebookRunner(NotebookClient):  # type: ignore[misc]
         state = self.widget_state.get(model_id, {})
         children = [child.removeprefix("IPY_MODEL_") for child in state.get("children", [])]
         values = [self.widget_state.get(child, {}).get("value") for child in children]
-        return " ".join(html.unescape(value).strip() for value in values if isinstance(value, str))
+        return " ".join(_without_tags(value) for value in values if isinstance(value, str))
 
     def _show_cell(self, cell: Any, cell_index: int) -> None:
         if cell.cell_type != "code":
@@ -110,7 +111,12 @@ def output_text(output: Any) -> str:
     if found == "image/png":
         return "[picture]\n"
     text = str(output.data.get(found, ""))
-    return (html.unescape(_TAG.sub("", text)) if found == "text/html" else text) + "\n"
+    return (_without_tags(text) if found == "text/html" else text) + "\n"
+
+
+def _without_tags(markup: str) -> str:
+    """Return the text of HTML; what stands in boxes of its own stays apart."""
+    return html.unescape(_TAG.sub("", _BOX.sub("  ", markup))).strip()
 
 
 def main() -> int:

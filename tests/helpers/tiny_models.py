@@ -6,7 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ARCHITECTURES", "TINY_MAX_MODEL_LEN", "make_tiny_config", "make_tiny_model"]
+__all__ = [
+    "ARCHITECTURES",
+    "TINY_MAX_MODEL_LEN",
+    "TINY_SIZE",
+    "VOCAB_SIZE",
+    "make_tiny_config",
+    "make_tiny_model",
+]
 
 VOCAB_SIZE = 288
 TINY_MAX_MODEL_LEN = 256
@@ -17,7 +24,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-_SIZE: dict[str, Any] = {
+TINY_SIZE: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -87,7 +94,7 @@ def make_tiny_config(arch: str, **changes: Any) -> Any:
     """Return the transformers config of the tiny model of `arch`."""
     from transformers import AutoConfig
 
-    values = _SIZE | ARCHITECTURES[arch] | changes
+    values = TINY_SIZE | ARCHITECTURES[arch] | changes
     if arch == "smollm3" and values["no_rope_layers"] is None:
         del values["no_rope_layers"]
     return AutoConfig.for_model(arch, **values)

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelserve.protocol import MultiModalFeatureSpec, PlaceholderRange
 from kernelserve.wire import WireArray
-from tests.helpers.tiny_models import TINY_MAX_MODEL_LEN, make_tiny_tokenizer
+from tests.helpers.tiny_models import TINY_SIZE, make_tiny_tokenizer
 
 __all__ = [
     "VISION_ARCHITECTURES",
@@ -21,23 +21,10 @@ __all__ = [
     "random_image",
 ]
 
-VOCAB_SIZE = 288
 IMAGE_TOKEN = 280
 _START, _END = 281, 282
 
-_TEXT: dict[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": TINY_MAX_MODEL_LEN,
-    "bos_token_id": 257,
-    "eos_token_id": 258,
-    "pad_token_id": 256,
-    "tie_word_embeddings": False,
-}
+_TEXT = TINY_SIZE
 _VISION: dict[str, Any] = {
     "hidden_size": 24,
     "intermediate_size": 32,

@@ -77,6 +77,11 @@ class NotebookSession:
         """Return the engine of this notebook, also one that has died: what it left can still be looked at."""
         return self.running_llm() or self._served or self.start_engine()
 
+    def keep_engine(self) -> ks.LLM | None:
+        """Hold the engine that runs, or else the one that `%serve` started and that died; None if there is neither."""
+        self._served = self.running_llm() or self._served
+        return self._served
+
     def forget_engine(self) -> ks.LLM | None:
         """Let go of what `%serve` started. Returns it."""
         served, self._served = self._served, None

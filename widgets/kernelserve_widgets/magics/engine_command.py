@@ -15,6 +15,7 @@ from kernelserve_widgets.notebook_session import NotebookSession
 __all__ = ["EngineCommand"]
 
 _LOG_LINES = 40
+_NONE = "no engine runs in this notebook: start one with %serve"
 _ORDER = (
     "%%generate uses, in this order: the engine that %serve started or attached to; the one of ks.LLM(...) in this "
     "notebook; else it starts the default model."
@@ -81,12 +82,18 @@ class EngineCommand:
         return logs[-1]
 
     def _restart(self) -> None:
-        llm = self._required()
+        llm = self._session.keep_engine()
+        if llm is None:
+            raise EngineDeadError(_NONE)
         llm.restart()
         print(llm.engine.describe())
 
     def _stop(self) -> None:
-        self._required().stop()
+        running = self._session.running_llm()
+        if running is None and self._session.forget_engine() is None:
+            raise EngineDeadError(_NONE)
+        if running is not None:
+            running.stop()
         self._session.forget_engine()
 
     def _list(self) -> None:
@@ -102,12 +109,6 @@ class EngineCommand:
         llm = ks.LLM.attach(name)
         self._session.serve(llm, name)
         print(llm.engine.describe())
-
-    def _required(self) -> ks.LLM:
-        llm = self._session.running_llm() or self._session.forget_engine()
-        if llm is None:
-            raise EngineDeadError("no engine runs in this notebook: start one with %serve")
-        return llm
 
 
 def _describe_encoder(stats: SchedulerStats) -> str:
