@@ -188,7 +188,7 @@ class LLM:
 
     @property
     def latest_stats(self) -> SchedulerStats:
-        """The stats that came with the last outputs, without asking. All zero once the engine has ended."""
+        """The stats that came with the last outputs, without asking. All zero once the engine has died."""
         return self._handle.last_session.latest_stats
 
     def recent_step_records(self, since_step: int = 0) -> list[StepRecord]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -44,14 +46,21 @@ def test_a_restart_leaves_everybody_an_engine(
 
 def test_a_dead_engine_is_restarted(front: FrontEnd, model: str, runtime_folder: Path) -> None:
     front.ok(f"%serve {model} --fake-model")
-    front.ok(
-        "import os, signal; os.kill(get_ipython().kernelserve.llm().engine.pid, signal.SIGKILL)"
-    )
+    [pid] = engine_pids(runtime_folder)
+    os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not engine_pids(runtime_folder), "the engine lives", 5)
     assert "SIGKILL" in (front.run(ASK).error or "")
-    assert "Ready" in front.ok("%engine logs 5"), "the log of the one that died"
+    assert f"pid {pid}" in front.ok("%engine logs"), "the log of the one that died"
     front.ok("%engine restart")
     assert "3 tokens" in front.ok(ASK)
+
+
+def test_the_log_of_a_start_that_failed_is_shown(front: FrontEnd, model: str) -> None:
+    assert "start one with %serve" in (front.run("%engine logs").error or "")
+    failed = front.run(f"%serve {model},fail=error --fake-model")
+    assert "this fake model cannot be loaded" in (failed.error or "")
+    assert "%engine logs" in failed.traceback
+    assert "this fake model cannot be loaded" in front.ok("%engine logs")
 
 
 def test_stop_frees_it_and_the_next_one_may_be_another(

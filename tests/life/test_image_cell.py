@@ -45,17 +45,28 @@ def test_b9_pictures_are_named_in_the_line_in_order(new_kernel, tmp_path: Path) 
         answers.append(value(front, "a.token_ids"))
     assert answers[0] == answers[1] == answers[2] == answers[3]
     front.ok(f"%%generate -o b --image figure {options}\nWhat is it?")
-    assert value(front, "b.prompt_token_ids") != []
-    front.ok(f"%%generate -o ab --image photo --image figure {options}\nWhat is it?")
-    front.ok(f"%%generate -o ba --image figure --image photo {options}\nWhat is it?")
-    assert value(
-        front, "ab.token_ids != ba.token_ids or ab.prompt_token_ids == ba.prompt_token_ids"
+    front.ok(f"%%generate -o ab --logprobs 1 --image photo --image figure {options}\nWhat is it?")
+    front.ok(f"%%generate -o ba --logprobs 1 --image figure --image photo {options}\nWhat is it?")
+    front.ok(
+        "import kernelserve as ks\n"
+        "def first_logprob(*images):\n"
+        "    parts = [{'type': 'image', 'image': image} for image in images]\n"
+        "    content = [*parts, {'type': 'text', 'text': 'What is it?'}]\n"
+        "    params = ks.SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, logprobs=1)\n"
+        "    [output] = ks.LLM.running().chat([{'role': 'user', 'content': content}], params, use_tqdm=False)\n"
+        "    return best(output.outputs[0].logprobs)\n"
+        "def best(logprobs):\n"
+        "    return max(entry.logprob for entry in logprobs[0].values())\n"
     )
+    given, python = value(
+        front,
+        "([best(ab.logprobs), best(ba.logprobs)], [first_logprob(photo, figure), first_logprob(figure, photo)])",
+    )
+    assert given == pytest.approx(python, abs=1e-5)
+    assert abs(given[0] - given[1]) > 1e-3, "the order makes a difference, and it is kept"
     status = front.ok("%engine status")
     assert "encoder cache: 0 used" in status
-    words = front.ok(
-        "import kernelserve as ks\nt = ks.timeline()\nprint([t.describe(s) for s in t.steps][:2])"
-    )
+    words = front.ok("t = ks.timeline()\nprint([t.describe(s) for s in t.steps][:2])")
     assert "an image of r1 was encoded" in words
     chat = front.run(f"%%generate --chat c --image photo {options}\nWhat is it?")
     assert chat.error is None, chat.traceback
@@ -63,7 +74,8 @@ def test_b9_pictures_are_named_in_the_line_in_order(new_kernel, tmp_path: Path) 
     assert "(1 image) What is it?" in front.ok("%chat show c")
     missing = front.run("%%generate --image nothing\nWhat is it?")
     assert "no variable of this notebook, no file" in (missing.error or "")
-    wrong = front.run("%%generate --image options\nWhat is it?")
+    wrong = front.run("%%generate --image np\nWhat is it?")
     assert (wrong.error or "").startswith("InvalidRequestError")
+    assert "module" in (wrong.error or ""), "what it is instead of an image"
     both = front.run("%%generate --raw --image photo\nWhat is it?")
     assert "leave out --raw" in (both.error or "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -25,14 +27,14 @@ def test_what_is_taken_adds_up_to_the_answer(model: str) -> None:
     with ks.LLM(model, fake_model=True, show_progress=False) as llm:
         [whole] = llm.generate("Hello", GREEDY, use_tqdm=False)
         pending = llm.submit("Hello", GREEDY, request_id="r1")
-        texts, ids = [], []
-        while not (done := pending.done.done()) or (new := pending.take()) is not None:
-            if not done:
-                new = pending.take()
-                time.sleep(0.02)
-            if new is not None:
-                texts.append(new.text)
-                ids += new.outputs[0].token_ids
+        taken = []
+        while not pending.done.done():
+            time.sleep(0.02)
+            taken.append(pending.take())
+        taken.append(pending.take())
+        outputs = [output for output in taken if output is not None]
+        texts = [output.text for output in outputs]
+        ids = [token for output in outputs for token in output.outputs[0].token_ids]
         assert len(texts) > 2
         assert "".join(texts) == whole.text
         assert ids == whole.outputs[0].token_ids
@@ -102,3 +104,16 @@ def test_running_waits_for_a_start_only_if_it_may(model: str) -> None:
     assert ks.LLM.running() is not None
     starter.join()
     engines.clear()
+
+
+def test_what_a_dead_engine_has_done_can_still_be_seen(model: str) -> None:
+    llm = ks.LLM(model, fake_model=True, show_progress=False)
+    llm.generate("Hello", GREEDY, use_tqdm=False)
+    assert llm.latest_stats.num_steps == 40
+    os.kill(llm.engine.pid, signal.SIGKILL)
+    llm.submit("Hello", GREEDY).done.result(timeout=5)
+    with pytest.raises(ks.EngineDeadError, match="SIGKILL"):
+        llm.submit("Hello", GREEDY)
+    assert len(llm.recent_step_records()) >= 40
+    assert llm.latest_stats.num_steps == 0
+    llm.close()

@@ -37,6 +37,8 @@ class NotebookSession:
         """Starts an engine when one is needed and none runs."""
         self.dashboard: Dashboard | None = None
         """The one that is open."""
+        self.log_path = ""
+        """Log of the engine that was used last, or that could not be started; empty: there was none."""
         self._served: ks.LLM | None = None
         self._slot = "default"
         self._numbers = itertools.count(1)
@@ -59,10 +61,12 @@ class NotebookSession:
     def serve(self, llm: ks.LLM, slot: str) -> None:
         """Use this engine from now on, and keep it open."""
         self._served, self._slot = llm, slot
+        self.log_path = llm.engine.log_path
 
     def llm(self) -> ks.LLM:
         """Return the engine of this notebook, started if none runs. Raises an EngineStartError."""
         if (running := ks.LLM.running(self._slot)) is not None:
+            self.log_path = running.engine.log_path
             return running
         if self._served is not None:
             self._served.check_health()  # one that unloaded itself comes back; one that died says why

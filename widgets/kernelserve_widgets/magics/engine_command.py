@@ -8,7 +8,6 @@ from pathlib import Path
 
 import kernelserve as ks
 from kernelserve.errors import EngineDeadError, InvalidRequestError
-from kernelserve.paths import log_dir
 from kernelserve.step_record import SchedulerStats
 from kernelserve_widgets.notebook_session import NotebookSession
 
@@ -73,13 +72,12 @@ class EngineCommand:
         print(f"({path})")
 
     def _log_path(self) -> Path:
-        """The log of the engine that runs, or of the one that died last."""
-        if (llm := self._session.running_llm()) is not None:
-            return Path(llm.engine.log_path)
-        logs = sorted(log_dir().glob("*.log"), key=lambda path: path.stat().st_mtime)
-        if not logs:
-            raise EngineDeadError("no engine has left a log: start one with %serve")
-        return logs[-1]
+        """The log of the engine that runs; else of the one that died or did not start."""
+        running = self._session.running_llm()
+        path = running.engine.log_path if running is not None else self._session.log_path
+        if not path or not Path(path).exists():
+            raise EngineDeadError(_NONE)
+        return Path(path)
 
     def _restart(self) -> None:
         llm = self._session.keep_engine()

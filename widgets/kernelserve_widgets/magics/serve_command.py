@@ -10,6 +10,7 @@ from kernelserve.protocol import EngineStatus
 from kernelserve_widgets.magics.serve_options import engine_options, serve_parser
 from kernelserve_widgets.notebook_session import NotebookSession
 from kernelserve_widgets.shell import choose_ui
+from kernelserve_widgets.views.cell_display import CellDisplay
 
 __all__ = ["ServeCommand"]
 
@@ -41,8 +42,10 @@ class ServeCommand:
         line = self._status_line()
         try:
             llm = ks.LLM(model, on_status=line.show, show_progress=False, **settings)
-        except BaseException:
+        except BaseException as error:
             line.clear()
+            if isinstance(error, ks.EngineStartError):
+                self._session.log_path = error.log_path or self._session.log_path
             raise
         line.finish(llm.engine.describe())
         self._session.serve(llm, settings.get("name", "default"))
@@ -56,33 +59,24 @@ class _StatusDisplay:
     """One line of output that is replaced as the start goes on; elsewhere only its last state is printed."""
 
     def __init__(self, *, in_place: bool) -> None:
-        self._in_place = in_place
-        self._handle: Any = None
+        self._place = CellDisplay() if in_place else None
         self._shown_at = 0.0
 
     def show(self, status: EngineStatus) -> None:
         now = time.monotonic()
-        if self._in_place and now - self._shown_at >= _MIN_INTERVAL_S:
+        if self._place is not None and now - self._shown_at >= _MIN_INTERVAL_S:
             done = "" if status.done is None else f" {status.done:.0%}"
-            self._write(f"starting: {status.phase}{done} · {status.seconds:.1f} s")
+            text = f"starting: {status.phase}{done} · {status.seconds:.1f} s"
+            self._place.replace({"text/plain": text})
             self._shown_at = now
 
     def finish(self, text: str) -> None:
-        if self._in_place:
-            self._write(text)
-        else:
+        if self._place is None:
             print(text)
+        else:
+            self._place.replace({"text/plain": text})
 
     def clear(self) -> None:
         """An error will be shown instead."""
-        if self._handle is not None:
-            self._write("the engine did not start")
-
-    def _write(self, text: str) -> None:
-        from IPython.display import display
-
-        data = {"text/plain": text}
-        if self._handle is None:
-            self._handle = display(data, raw=True, display_id=True)
-        else:
-            self._handle.update(data, raw=True)
+        if self._place is not None and self._shown_at:
+            self._place.replace({"text/plain": "the engine did not start"})
