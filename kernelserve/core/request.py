@@ -60,6 +60,7 @@ class Request:
     """
 
     __slots__ = (
+        "_block_size",
         "_hasher",
         "all_token_ids",
         "arrival_time",
@@ -113,6 +114,7 @@ class Request:
         images = list(map(ImageSpan.of, mm_features))
         self._hasher = BlockHasher(block_size, cache_salt=cache_salt, images=images)
         self._hasher.extend(self.block_hashes, self.all_token_ids)
+        self._block_size = block_size
 
         self.status = RequestStatus.WAITING
         self.stop_reason: int | str | None = None
@@ -169,7 +171,7 @@ class Request:
         tokens = self.all_token_ids
         tokens.append(token_id)
         self.output_token_ids.append(token_id)
-        if len(tokens) % self._hasher.block_size == 0:
+        if len(tokens) % self._block_size == 0:
             self._hasher.extend(self.block_hashes, tokens)
 
     def record_event(self, event_type: EngineCoreEventType, now: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from kernelserve.core.request import Request, RequestStatus
 from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from kernelserve.core.scheduler_state import SchedulerState
@@ -10,6 +12,9 @@ from kernelserve.protocol import EngineCoreOutput, LogprobsLists
 from kernelserve.wire import WireArray
 
 __all__ = ["StepUpdater", "first_rows"]
+
+_RUNNING = RequestStatus.RUNNING
+"""Looked up once: the members of an enum are slow to reach, and this is asked for every token."""
 
 
 class StepUpdater:
@@ -27,7 +32,8 @@ class StepUpdater:
         self, plan: SchedulerOutput, output: ModelRunnerOutput
     ) -> tuple[dict[int, list[EngineCoreOutput]], list[Request]]:
         """Return the outputs by client, and the requests that ended."""
-        outputs: dict[int, list[EngineCoreOutput]] = {}
+        outputs: dict[int, list[EngineCoreOutput]] = defaultdict(list)
+        has_logprobs = bool(output.logprobs or output.prompt_logprobs)
         ended: list[Request] = []
         sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
         requests = self._state.requests
@@ -35,7 +41,7 @@ class StepUpdater:
             self._state.encoder_cache.forget(mm_hash)
         for req_id in plan.num_scheduled_tokens:
             request = requests.get(req_id)
-            if request is None or request.status is not RequestStatus.RUNNING:
+            if request is None or request.status is not _RUNNING:
                 continue
             if request.mm_features:
                 self._release_images(request)
@@ -47,15 +53,13 @@ class StepUpdater:
             else:
                 new_token_ids = self._append(request, sampled.get(req_id))
             core_output = EngineCoreOutput(req_id, new_token_ids)
-            if request.is_finished:
+            if request.status is not _RUNNING:
                 ended.append(request)
                 core_output.finish_reason = request.finish_reason
                 core_output.stop_reason = request.stop_reason
-            self._attach_details(core_output, request, output)
-            client_outputs = outputs.get(request.client_index)
-            if client_outputs is None:
-                client_outputs = outputs[request.client_index] = []
-            client_outputs.append(core_output)
+            if has_logprobs or request.events or request.prefill_stats is not None:
+                self._attach_details(core_output, request, output)
+            outputs[request.client_index].append(core_output)
         self._state.finish(ended)
         return outputs, ended
 
