@@ -16,6 +16,7 @@ import torch
 from kernelserve.attention import AttentionBackend, AttentionMetadata, LayerKVCache
 from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.kv_cache_spec import LayerSpec
+from kernelserve.model.vision_recipes import tower_attention
 
 __all__ = [
     "ATTENTION_NAME",
@@ -55,9 +56,10 @@ def attention_names(config: Any, own: str = ATTENTION_NAME) -> Any:
 
     A vision tower keeps its own attention: its rows see all of their picture, and nothing is cached.
     """
-    if getattr(config, "vision_config", None) is None:
+    vision = getattr(config, "vision_config", None)
+    if vision is None:
         return own
-    return {"": "sdpa", "text_config": own, "vision_config": "sdpa"}
+    return {"": "sdpa", "text_config": own, "vision_config": tower_attention(vision.model_type)}
 
 
 def _attention_forward(

@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.helpers.tiny_models import TINY_MAX_MODEL_LEN
+from tests.helpers.tiny_vision_models import LEVIT_IMAGE_SIZE
 
 __all__ = ["PROCESSORS", "TINY_IMAGE_SIZE", "make_tiny_processor", "special_tokens"]
 
@@ -73,6 +74,21 @@ PROCESSORS: dict[str, dict[str, Any]] = {
             "patch_size": _PATCH_SIZE,
             "vision_feature_select_strategy": "default",
             "num_additional_image_tokens": 1,
+            "image_token": "<image>",
+        },
+    },
+    "llava-levit": {
+        "class": "LlavaProcessor",
+        "image_type": "CLIPImageProcessor",
+        "special": {"<image>": _IMAGE},
+        "placeholder": "<image>",
+        "image": {
+            "size": {"shortest_edge": LEVIT_IMAGE_SIZE},
+            "crop_size": {"height": LEVIT_IMAGE_SIZE, "width": LEVIT_IMAGE_SIZE},
+        },
+        "processor": {
+            "patch_size": 32,
+            "vision_feature_select_strategy": "full",
             "image_token": "<image>",
         },
     },

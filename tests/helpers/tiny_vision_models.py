@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,18 @@ from kernelserve.wire import WireArray
 from tests.helpers.tiny_models import TINY_SIZE, make_tiny_tokenizer
 
 __all__ = [
+    "LEVIT_IMAGE_SIZE",
     "VISION_ARCHITECTURES",
     "TinyImage",
     "VisionPrompt",
+    "make_tiny_vision_config",
     "make_tiny_vision_model",
     "random_image",
 ]
 
 IMAGE_TOKEN = 280
+LEVIT_IMAGE_SIZE = 64
+"""Its stem and its one step between stages leave 2 x 2 embeddings."""
 _START, _END = 281, 282
 
 _TEXT = TINY_SIZE
@@ -50,6 +55,26 @@ VISION_ARCHITECTURES: dict[str, dict[str, Any]] = {
         "image_token_id": IMAGE_TOKEN,
         "image_seq_length": 16,
         "vision_config": _VISION | {"model_type": "clip_vision_model", "projection_dim": 24},
+        "text_config": _TEXT | {"model_type": "llama"},
+    },
+    "llava-levit": {
+        "image_token_id": IMAGE_TOKEN,
+        "image_seq_length": 4,
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+        "vision_config": {
+            "model_type": "levit",
+            "image_size": LEVIT_IMAGE_SIZE,
+            "patch_size": 16,
+            "hidden_sizes": [16, 24],
+            "hidden_size": 24,
+            "num_attention_heads": [2, 3],
+            "depths": [1, 2],
+            "key_dim": [8, 8],
+            "mlp_ratio": [2, 2],
+            "attention_ratio": [2, 2],
+            "down_ops": [["Subsample", 8, 2, 4, 2, 2]],
+        },
         "text_config": _TEXT | {"model_type": "llama"},
     },
     "gemma3": {
@@ -118,7 +143,7 @@ VISION_ARCHITECTURES: dict[str, dict[str, Any]] = {
         },
     },
 }
-"""Model type -> its config."""
+"""Name -> config. The name is the model type; behind a dash stands which vision tower, if not the usual one."""
 _ONEVISION_SIZES = [(16, 32, 3, 52), (30, 12, 3, 56), (32, 32, 5, 88), (16, 32, 1, 17)]
 """Height, width, patches, embeddings; the last is a picture that was not cut into tiles."""
 
@@ -183,6 +208,8 @@ def random_image(arch: str, seed: int, size: int = 0) -> TinyImage:
 
     if arch == "llava":
         return TinyImage({"pixel_values": pixels(1, 3, 16, 16)}, 16)
+    if arch == "llava-levit":
+        return TinyImage({"pixel_values": pixels(1, 3, LEVIT_IMAGE_SIZE, LEVIT_IMAGE_SIZE)}, 4)
     if arch == "gemma3":
         crops = 1 + size % 2
         return TinyImage({"pixel_values": pixels(crops, 3, 16, 16)}, 4 * crops)
@@ -208,12 +235,20 @@ def random_image(arch: str, seed: int, size: int = 0) -> TinyImage:
     return TinyImage(arrays, rows * columns // 4)
 
 
+def make_tiny_vision_config(arch: str, **changes: Any) -> Any:
+    """Return the transformers config of `arch`."""
+    from transformers import AutoConfig
+
+    settings = copy.deepcopy(VISION_ARCHITECTURES[arch])  # LeViT writes into its own
+    return AutoConfig.for_model(arch.partition("-")[0], **(settings | changes))
+
+
 def make_tiny_vision_model(arch: str, folder: Path, *, seed: int = 0, **changes: Any) -> Path:
     """Write a seeded random float32 model of `arch` with a byte-level tokenizer into `folder`."""
     import torch
-    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText
 
-    config = AutoConfig.for_model(arch, **(VISION_ARCHITECTURES[arch] | changes))
+    config = make_tiny_vision_config(arch, **changes)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
@@ -223,6 +258,9 @@ def make_tiny_vision_model(arch: str, folder: Path, *, seed: int = 0, **changes:
                 is_scale = "norm" in name and name.endswith("weight")
                 center = float(is_scale and not (arch == "gemma3" and "vision" not in name))
                 parameter.copy_(center + spread * torch.randn(parameter.shape))
+            for name, buffer in sorted(model.named_buffers()):
+                if name.endswith(("running_mean", "running_var")):
+                    buffer += 0.3 * torch.rand(buffer.shape)
     model.generation_config.eos_token_id = [258, 259]
     model.save_pretrained(folder)
     make_tiny_tokenizer(folder)
