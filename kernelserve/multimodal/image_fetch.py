@@ -40,8 +40,8 @@ def fetch_bytes(source: str, limits: ImageLimits) -> bytes:
 
 def read_file(path: str | os.PathLike[str], limits: ImageLimits) -> bytes:
     """Return the content of a file. Raises InvalidRequestError."""
-    place = Path(path).expanduser()
     try:
+        place = Path(path).expanduser()
         if not place.is_file():
             what = "is a folder" if place.is_dir() else "does not exist"
             raise InvalidRequestError(
@@ -50,7 +50,7 @@ def read_file(path: str | os.PathLike[str], limits: ImageLimits) -> bytes:
         limits.check_bytes(place.stat().st_size)
         with place.open("rb") as file:
             return file.read(limits.max_bytes + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # ~nobody has no home
         if isinstance(error, InvalidRequestError):
             raise
         reason = getattr(error, "strerror", None) or error  # without the name, which may be endless
@@ -73,8 +73,8 @@ def _decode_data_url(source: str, limits: ImageLimits) -> bytes:
 
 
 def _download(url: str, limits: ImageLimits) -> bytes:
-    request = urllib.request.Request(url, headers=_HEADERS)
     try:
+        request = urllib.request.Request(url, headers=_HEADERS)
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
             limits.check_bytes(int(response.headers.get("Content-Length") or 1))
             data: bytes = response.read(limits.max_bytes + 1)
