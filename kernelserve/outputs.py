@@ -56,6 +56,14 @@ class RequestMetrics:
     decode_time: float | None = None
     num_generation_tokens: int = 0
     num_preemptions: int = 0
+    num_image_tokens: int = 0
+    """Prompt tokens that take an embedding of an image."""
+    num_encoded_images: int = 0
+    """Images that went through the encoder for this request, up to the first token."""
+    num_encoder_hits: int = 0
+    """Images that had been encoded before. Those that lie in a cached prefix are in neither count."""
+    encode_time: float | None = None
+    """By the engine's clock: what the encoder took in the steps that encoded images of this request."""
 
 
 @dataclass(slots=True)

@@ -171,6 +171,14 @@ class PrefillStats(Positional):
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
+    num_image_tokens: int = 0
+    """Prompt tokens that take an embedding of an image."""
+    num_encoded_images: int = 0
+    """Images that went through the encoder for this request."""
+    num_encoder_hits: int = 0
+    """Images that had been encoded before. Those that lie in a cached prefix are in neither count."""
+    encode_time: float = 0.0
+    """Seconds that the encoder took in the steps in which it encoded images of this request."""
 
 
 class EngineCoreOutput(Positional):

@@ -44,7 +44,8 @@ FIELDS = {
     "MultiModalFeatureSpec": "modality mm_hash position data",
     "EncoderInput": "request_id mm_hash num_embeds",
     "LogprobsLists": "token_ids logprobs ranks",
-    "PrefillStats": "num_prompt_tokens num_cached_tokens",
+    "PrefillStats": "num_prompt_tokens num_cached_tokens num_image_tokens num_encoded_images "
+    "num_encoder_hits encode_time",
     "EngineCoreOutput": "request_id new_token_ids new_logprobs new_prompt_logprobs finish_reason stop_reason events "
     "prefill_stats",
     "UtilityRequest": "call_id method args",

@@ -71,6 +71,7 @@ class RequestState:
             self.timings.record_events(output.events)
         if output.prefill_stats is not None and self.num_cached_tokens is None:
             self.num_cached_tokens = output.prefill_stats.num_cached_tokens
+            self.timings.record_prefill(output.prefill_stats)
         if self._wants_prompt_logprobs and self.prompt_logprobs is None:
             self._read_prompt_logprobs(output)
         num_before = len(self.token_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from kernelserve.outputs import RequestMetrics
-from kernelserve.protocol import EngineCoreEvent, EngineCoreEventType
+from kernelserve.protocol import EngineCoreEvent, EngineCoreEventType, PrefillStats
 
 __all__ = ["RequestTimings"]
 
@@ -23,6 +23,7 @@ class RequestTimings:
         "_engine_first",
         "_engine_last",
         "_num_preemptions",
+        "_prefill",
         "_queued",
         "_scheduled",
         "_start",
@@ -39,6 +40,7 @@ class RequestTimings:
         self._engine_first: float | None = None
         self._engine_last: float | None = None
         self._num_preemptions = 0
+        self._prefill = PrefillStats()
 
     def record_events(self, events: Sequence[EngineCoreEvent]) -> None:
         """Take what happened to the request inside the engine."""
@@ -49,6 +51,10 @@ class RequestTimings:
                 self._queued = event.timestamp
             elif event.type is EngineCoreEventType.SCHEDULED and self._scheduled is None:
                 self._scheduled = event.timestamp
+
+    def record_prefill(self, stats: PrefillStats) -> None:
+        """Take what the prompt cost; the engine says it once."""
+        self._prefill = stats
 
     def record_tokens(self, *, now: float, engine_time: float) -> None:
         """Note that tokens have come, on both clocks."""
@@ -63,6 +69,7 @@ class RequestTimings:
 
     def to_metrics(self, num_tokens: int) -> RequestMetrics:
         """Return a snapshot that later events do not change."""
+        prefill = self._prefill
         return RequestMetrics(
             self._arrival_time,
             self._ttft,
@@ -72,11 +79,15 @@ class RequestTimings:
             _between(self._engine_first, self._engine_last),
             num_tokens,
             self._num_preemptions,
+            prefill.num_image_tokens,
+            prefill.num_encoded_images,
+            prefill.num_encoder_hits,
+            prefill.encode_time if prefill.num_encoded_images else None,
         )
 
     @staticmethod
     def combine(all_metrics: Iterable[RequestMetrics]) -> RequestMetrics:
-        """Return the metrics of a request with several answers: counts add up."""
+        """Return the metrics of a request with several answers: counts add up, but for those of the prompt."""
         every = list(all_metrics)
         return RequestMetrics(
             arrival_time=every[0].arrival_time,
@@ -87,6 +98,10 @@ class RequestTimings:
             decode_time=_pick(max, (m.decode_time for m in every)),
             num_generation_tokens=sum(m.num_generation_tokens for m in every),
             num_preemptions=sum(m.num_preemptions for m in every),
+            num_image_tokens=max(m.num_image_tokens for m in every),
+            num_encoded_images=sum(m.num_encoded_images for m in every),
+            num_encoder_hits=sum(m.num_encoder_hits for m in every),
+            encode_time=_pick(max, (m.encode_time for m in every)),
         )
 
 

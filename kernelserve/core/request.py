@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
+from hashlib import sha256
+
+import msgspec
 
 from kernelserve.core.block_hash import BlockHasher, ImageSpan
 from kernelserve.protocol import (
@@ -138,7 +141,7 @@ class Request:
             client_index=request.client_index,
             priority=request.priority,
             cache_salt=request.cache_salt,
-            mm_features=request.mm_features,
+            mm_features=[_salted(one, request.cache_salt) for one in request.mm_features],
         )
 
     @property
@@ -193,3 +196,11 @@ class Request:
             f"Request({self.request_id}, {self.status.name}, "
             f"{self.num_computed_tokens}/{self.num_tokens} tokens computed)"
         )
+
+
+def _salted(feature: MultiModalFeatureSpec, salt: str | None) -> MultiModalFeatureSpec:
+    """An image under a name that only equal salts share: that it is encoded already tells of who sent it."""
+    if salt is None:
+        return feature
+    name = sha256(f"{feature.mm_hash}/{salt}".encode()).hexdigest()
+    return msgspec.structs.replace(feature, mm_hash=name)

@@ -136,7 +136,7 @@ class Scheduler:
     ) -> dict[int, list[EngineCoreOutput]]:
         """Take in the result of a step; return what each client is to hear, by client index."""
         self._state.now = now
-        outputs, ended = self._updater.update(plan, output)
+        outputs, ended = self._updater.update(plan, output, self._recorder.last_record)
         for request in ended:
             self._recorder.record_finished(request.request_id)
         return outputs

@@ -124,7 +124,11 @@ class StepPlanner:
             self._displace_for(request, needed - available, plan)
             return False
         if request.num_preemptions == 0:
-            request.prefill_stats = PrefillStats(request.num_prompt_tokens, num_cached_tokens)
+            request.prefill_stats = PrefillStats(
+                request.num_prompt_tokens,
+                num_cached_tokens,
+                sum(feature.position.num_embeds for feature in request.mm_features),
+            )
         self._state.admit(request, num_cached_tokens)
         self._encoder.commit(request, images, plan)
         plan.admit(request, num_tokens, block_ids)

@@ -8,7 +8,7 @@ from kernelserve.core.request import Request, RequestStatus
 from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from kernelserve.core.scheduler_state import SchedulerState
 from kernelserve.core.stop_check import check_stop
-from kernelserve.protocol import EngineCoreOutput, LogprobsLists
+from kernelserve.protocol import EngineCoreOutput, LogprobsLists, PrefillStats, StepRecord
 from kernelserve.wire import WireArray
 
 __all__ = ["StepUpdater", "first_rows"]
@@ -29,14 +29,16 @@ class StepUpdater:
         self._max_model_len = max_model_len
 
     def update(
-        self, plan: SchedulerOutput, output: ModelRunnerOutput
+        self, plan: SchedulerOutput, output: ModelRunnerOutput, record: StepRecord | None = None
     ) -> tuple[dict[int, list[EngineCoreOutput]], list[Request]]:
-        """Return the outputs by client, and the requests that ended."""
+        """Return the outputs by client, and the requests that ended. `record` is the one of the plan."""
         outputs: dict[int, list[EngineCoreOutput]] = defaultdict(list)
         has_logprobs = bool(output.logprobs or output.prompt_logprobs)
         ended: list[Request] = []
         sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
         requests = self._state.requests
+        if record is not None and (record.encoder_inputs or record.encoder_hits):
+            self._count_images(record, output.encode_time)
         for mm_hash in output.failed_encoder_mm_hashes:
             self._state.encoder_cache.forget(mm_hash)
         for req_id in plan.num_scheduled_tokens:
@@ -62,6 +64,22 @@ class StepUpdater:
             outputs[request.client_index].append(core_output)
         self._state.finish(ended)
         return outputs, ended
+
+    def _count_images(self, record: StepRecord, encode_time: float) -> None:
+        """Let each request know what its images cost; nobody is told any more after the first token."""
+        for entry in record.encoder_inputs:
+            if (stats := self._prefill_stats(entry.request_id)) is not None:
+                stats.num_encoded_images += 1
+        for entry in record.encoder_hits:
+            if (stats := self._prefill_stats(entry.request_id)) is not None:
+                stats.num_encoder_hits += 1
+        for req_id in {entry.request_id for entry in record.encoder_inputs}:
+            if (stats := self._prefill_stats(req_id)) is not None:
+                stats.encode_time += encode_time
+
+    def _prefill_stats(self, req_id: str) -> PrefillStats | None:
+        request = self._state.requests.get(req_id)
+        return None if request is None else request.prefill_stats
 
     def _release_images(self, request: Request) -> None:
         """Let go of the images whose last token is computed: only one that is cut is still needed."""

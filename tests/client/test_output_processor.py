@@ -362,7 +362,7 @@ def test_trap_53_54_times_come_from_two_clocks_that_never_mix(client):
     internal = only(processed)
     kinds = EngineCoreEventType
     events = [EngineCoreEvent(kinds.QUEUED, 7.0), EngineCoreEvent(kinds.SCHEDULED, 9.0)]
-    stats = PrefillStats(5, 3)
+    stats = PrefillStats(5, 3, 2, 1, 0, 0.25)
     client.step(tokens(internal, [7], events=events, prefill_stats=stats), timestamp=9.5)
     again = [EngineCoreEvent(kinds.PREEMPTED, 10.0), EngineCoreEvent(kinds.SCHEDULED, 11.0)]
     client.step(tokens(internal, [8], events=again), timestamp=12.0)
@@ -372,6 +372,8 @@ def test_trap_53_54_times_come_from_two_clocks_that_never_mix(client):
     assert (metrics.time_to_first_token, metrics.e2e_latency) == (1.0, 3.0)
     assert (metrics.queued_time, metrics.prefill_time, metrics.decode_time) == (2.0, 0.5, 4.5)
     assert (metrics.num_generation_tokens, metrics.num_preemptions) == (3, 1)
+    assert (metrics.num_image_tokens, metrics.num_encoded_images) == (2, 1)
+    assert (metrics.num_encoder_hits, metrics.encode_time) == (0, 0.25)
     assert sink.last.num_cached_tokens == 3
 
 

@@ -31,7 +31,7 @@ def test_t52_a_mask_counts_for_the_encoder_and_tokens_for_the_sequence():
     assert engine.received["r"].token_ids == solo_output(list(range(9)), 4, [image])
 
 
-def test_an_image_is_encoded_in_the_step_of_its_first_embedding_and_kept_until_its_last():
+def test_t49_an_image_is_encoded_in_the_step_of_its_first_embedding_and_kept_until_its_last_ran():
     engine = Engine(encoder_cache_size=10, long_prefill_token_threshold=2)
     with_images(engine, "r", [0] * 9, fake_image("a", 2, 5, b"\0\0\1\1\1"), max_tokens=1)
     seen = []
@@ -99,6 +99,32 @@ def test_t50_a_hit_inside_an_image_that_is_gone_encodes_it_again():
     assert engine.cached_tokens("again") == 16
     last = [record for record in engine.scheduler.step_records if record.encoder_inputs][-1]
     assert [(e.request_id, e.mm_hash) for e in last.encoder_inputs] == [("again", "a")]
+
+
+def test_each_request_hears_once_what_its_images_cost():
+    engine = Engine(encoder_cache_size=40, long_prefill_token_threshold=9)
+    engine.runner.encode_time = 0.25
+    engine.submit("r", [0] * 21, images=[fake_image("a", 1, 6), fake_image("b", 11, 6)])
+    engine.run()
+    engine.submit("q", [1] * 9, images=[fake_image("a", 1, 6)])
+    engine.submit("again", [0] * 21, images=[fake_image("a", 1, 6), fake_image("b", 11, 6)])
+    engine.submit("text", [2] * 9)
+    engine.run()
+    costs = {}
+    for name, received in engine.received.items():
+        (stats,) = received.prefill_stats
+        costs[name] = (
+            stats.num_image_tokens,
+            stats.num_encoded_images,
+            stats.num_encoder_hits,
+            stats.encode_time,
+        )
+    assert costs == {
+        "r": (12, 2, 0, 0.5),  # in two steps
+        "q": (6, 0, 1, 0.0),
+        "again": (12, 0, 0, 0.0),  # all in the prefix
+        "text": (0, 0, 0, 0.0),
+    }
 
 
 def test_an_image_that_cannot_be_encoded_fails_whoever_needs_it_in_that_step():

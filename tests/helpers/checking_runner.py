@@ -80,6 +80,8 @@ class CheckingRunner:
         """No step may compute a part of an image."""
         self.unreadable: set[str] = set()
         """Images that cannot be encoded."""
+        self.encode_time = 0.0
+        """Of each step that encodes."""
         self.rows: dict[str, Row] = {}
         self.slots: dict[tuple[int, int], int] = {}
         self.errors: dict[str, str] = {}
@@ -93,6 +95,7 @@ class CheckingRunner:
         self._read(plan)
         output = ModelRunnerOutput([], [], errors=self.errors)
         output.failed_encoder_mm_hashes = failed
+        output.encode_time = self.encode_time if plan.scheduled_encoder_inputs else 0.0
         self.errors = {}
         for req_id in sorted(plan.num_scheduled_tokens):  # an order of its own, as a real batch has
             row = self.rows[req_id]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import kernelserve as ks
+from tests.helpers.bad_sources import bad_sources
 from tests.helpers.leftovers import assert_nothing_left
-from tests.helpers.pictures import bad_pictures, data_url, encode, random_picture
+from tests.helpers.pictures import data_url, encode, random_picture
 from tests.helpers.tiny_vision_models import VISION_ARCHITECTURES
 from tests.helpers.vision_reference import VisionReference
 
@@ -116,35 +120,83 @@ def test_the_same_picture_twice_is_one_encode_and_a_prefix_hit(llm):
     first_step = llm.stats().num_steps
     [first] = llm.chat(message(picture, "what is this in the picture?"), GREEDY, use_tqdm=False)
     [second] = llm.chat(message(picture, "what is this in the picture?"), GREEDY, use_tqdm=False)
-    records = llm.step_records(first_step)
-    encoded = [entry.mm_hash for record in records for entry in record.encoder_inputs]
-    assert len(encoded) == len(set(encoded)) == 1
+    assert len(encoded_since(llm, first_step)) == 1
     assert second.num_cached_tokens is not None
     assert second.num_cached_tokens >= 16
     assert first.outputs[0].token_ids == second.outputs[0].token_ids
-    [other] = llm.chat(
-        message(random_picture(40, 40, 78), "what is this in the picture?"), GREEDY, use_tqdm=False
-    )
-    assert other.num_cached_tokens == 0
-    [salted] = llm.chat(
-        message(picture, "what is this in the picture?"), GREEDY, use_tqdm=False, cache_salt="other"
-    )
-    assert salted.num_cached_tokens == 0
 
 
-def test_t59_bad_pictures_are_their_senders_errors_alone(llm):
-    good = message(PICTURES[0], "what?")
-    [expected] = ids(llm.chat(good, GREEDY, use_tqdm=False))
-    pending = llm.submit(llm.render_chat(good), GREEDY.clone(max_tokens=40))
-    for name, bad in bad_pictures().items():
-        with pytest.raises(ks.InvalidRequestError) as caught:
-            llm.chat(message(bad, "what?"), GREEDY, use_tqdm=False)
-        assert "\n" not in str(caught.value), name
-    pending.done.result(30)
-    output = pending.take()
-    assert output is not None
-    assert output.outputs[0].token_ids[:10] == expected
-    assert ids(llm.chat(good, GREEDY, use_tqdm=False)) == [expected]
+def encoded_since(llm: ks.LLM, first_step: int) -> list[str]:
+    return [e.mm_hash for record in llm.step_records(first_step) for e in record.encoder_inputs]
+
+
+def test_another_picture_and_another_users_share_nothing(llm):
+    """T53, D8: neither a block of the KV cache nor an embedding, not even the time that it takes."""
+    values = np.asarray(random_picture(30, 150, 79))
+    question = "what is this in the picture?"
+    llm.chat(message(values, question), GREEDY, use_tqdm=False)
+    others: list[tuple[Any, str | None]] = [
+        (values.reshape(30, 150, 3), None),  # the same bytes
+        (random_picture(30, 150, 80), None),
+        (values, "other"),
+        (values, "yet another"),
+    ]
+    for picture, salt in others:
+        first_step = llm.stats().num_steps
+        [output] = llm.chat(message(picture, question), GREEDY, use_tqdm=False, cache_salt=salt)
+        assert output.num_cached_tokens == 0
+        assert len(encoded_since(llm, first_step)) == 1
+        [again] = llm.chat(message(picture, question), GREEDY, use_tqdm=False, cache_salt=salt)
+        assert again.num_cached_tokens
+        assert len(encoded_since(llm, first_step)) == 1
+
+
+def test_each_request_tells_what_its_pictures_cost(llm):
+    picture, other = random_picture(40, 40, 81), random_picture(40, 40, 82)
+
+    def costs(*parts: Any, **changes: Any) -> tuple[int, int, int]:
+        [output] = llm.chat(message(*parts), GREEDY.clone(**changes), use_tqdm=False)
+        metrics = output.metrics
+        assert (metrics.encode_time is not None) == (metrics.num_encoded_images > 0)
+        assert (metrics.encode_time or 0) <= metrics.e2e_latency
+        return metrics.num_image_tokens, metrics.num_encoded_images, metrics.num_encoder_hits
+
+    assert costs("one", picture) == (16, 1, 0)
+    assert costs("two", picture, other) == (32, 1, 1)
+    assert costs("three", picture, n=3, temperature=1.0) == (16, 0, 1)  # then a prefix
+    assert costs("none") == (0, 0, 0)
+
+
+def resident_bytes(llm: ks.LLM) -> int:
+    """Of this process, the engine and the image processor."""
+    images = llm._handle.open().input_processor._image_prompts._images  # type: ignore[union-attr]
+    pids = (os.getpid(), llm.engine.pid, images._processor.pid)
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * 4096
+
+
+def test_t59_bad_pictures_are_their_senders_errors_alone(llm, tmp_path):
+    """In a batch of good ones that go on meanwhile, again and again, and no memory stays behind."""
+    bad = bad_sources(tmp_path)
+    assert len(bad) > 70
+    chats = [message(picture, "what?") for picture in PICTURES]
+    long = GREEDY.clone(max_tokens=100)
+    expected = ids(llm.chat(chats, long, use_tqdm=False))
+    used = []
+    for _ in range(3):
+        good = [llm.submit(llm.render_chat(chat), long) for chat in chats]
+        for name, source in bad.items():
+            chat = message(PICTURES[0], PICTURES[1], "what?")
+            chat[0]["content"][1]["image"] = source
+            with pytest.raises(ks.InvalidRequestError) as caught:
+                llm.submit(llm.render_chat(chat), GREEDY)
+            assert re.fullmatch("image 2 of 2: .{10,400}", str(caught.value)), name
+        for pending, answer in zip(good, expected, strict=True):
+            pending.done.result(60)
+            output = pending.take()
+            assert output is not None
+            assert output.outputs[0].token_ids == answer
+        used.append(resident_bytes(llm))
+    assert max(used[1:]) - used[0] < 8 * 2**20, used
 
 
 def test_t55_text_that_looks_like_an_image_is_text(llm):
@@ -161,7 +213,9 @@ def test_t55_text_that_looks_like_an_image_is_text(llm):
 def test_t56_a_prompt_of_too_many_pictures_is_refused_with_numbers(llm):
     with pytest.raises(ks.InvalidRequestError, match="max_model_len is 256"):
         llm.chat(message(*PICTURES * 10, "what?"), GREEDY, use_tqdm=False)
-    assert llm.stats().num_waiting_reqs == 0
+    before = llm.stats()
+    assert (before.num_waiting_reqs, before.num_running_reqs) == (0, 0)
+    assert llm.stats().num_steps == before.num_steps, "the engine is busy with nothing"
 
 
 def test_several_answers_share_their_picture(llm, reference):

@@ -23,6 +23,12 @@ class Usage:
     num_cached_tokens: int = 0
     """Prompt tokens whose K/V came from the prefix cache."""
     num_generated_tokens: int = 0
+    num_image_tokens: int = 0
+    """Prompt tokens that are pictures."""
+    num_encoded_images: int = 0
+    """Pictures that went through the encoder for this request."""
+    num_encoder_hits: int = 0
+    """Pictures whose embeddings were there already. Those in a cached prefix are in neither count."""
 
 
 @dataclass(slots=True)
@@ -35,6 +41,8 @@ class Timings:
     queued_time: float | None = None
     tokens_per_second: float | None = None
     """Generated tokens after the first (of each answer), by the engine's time from the first to the last."""
+    encode_time: float | None = None
+    """What the encoder took for the pictures."""
 
 
 @dataclass(eq=False)
@@ -123,7 +131,7 @@ class Result:
         return self
 
     def summary(self) -> str:
-        """Say in one line how many tokens came, how fast, why it ended, and what the prefix cache gave."""
+        """Say in one line how many tokens came, how fast, why it ended, and what caches and pictures did."""
         usage, timings = self.usage, self.timings
         parts = [_count(usage.num_generated_tokens, "token")]
         if timings.tokens_per_second is not None:
@@ -134,6 +142,8 @@ class Result:
             parts.append(
                 f"{usage.num_cached_tokens:,} of {_count(usage.num_prompt_tokens, 'prompt token')} from the cache"
             )
+        if usage.num_image_tokens:
+            parts.append(_count(usage.num_image_tokens, "image token") + self._images_from())
         return " · ".join(parts)
 
     def explore(self) -> None:
@@ -235,13 +245,22 @@ class Result:
         self.usage.num_generated_tokens += len(new.token_ids)
 
     def _time(self, metrics: RequestMetrics) -> None:
-        timings = self.timings
+        usage, timings = self.usage, self.timings
+        usage.num_image_tokens = metrics.num_image_tokens
+        usage.num_encoded_images = metrics.num_encoded_images
+        usage.num_encoder_hits = metrics.num_encoder_hits
+        timings.encode_time = metrics.encode_time
         timings.time_to_first_token = metrics.time_to_first_token
         timings.queued_time = metrics.queued_time
         timings.seconds = metrics.e2e_latency
-        later = self.usage.num_generated_tokens - len(self.outputs)
+        later = usage.num_generated_tokens - len(self.outputs)
         if metrics.decode_time and later > 0:
             timings.tokens_per_second = later / metrics.decode_time
+
+    def _images_from(self) -> str:
+        if self.timings.encode_time is not None:
+            return f" encoded in {self.timings.encode_time:.2f} s"
+        return " from the encoder cache" if self.usage.num_encoder_hits else ""
 
     def _ended_by(self) -> str | None:
         reasons = {output.finish_reason for output in self.outputs}

@@ -9,8 +9,9 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter, MarkdownExporter
 
+from kernelserve.outputs import RequestMetrics
 from kernelserve_widgets.views.static_output import ending_note, static_bundle
-from tests.helpers.answers import made_result, position, token_delta
+from tests.helpers.answers import delta, made_result, position, token_delta
 
 HOSTILE = "<img src=x onerror=alert(1)> <script>alert(1)</script> [a](javascript:alert(1)) <b"
 
@@ -33,6 +34,24 @@ def test_several_answers_have_headings() -> None:
     data, metadata = static_bundle(made_result("one", "two\n"))
     assert data == {"text/plain": "[0]\none\n\n[1]\ntwo\n"}
     assert metadata["kernelserve"]["finish_reason"] == ["stop", "stop"]
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        ({"num_encoded_images": 1, "encode_time": 0.251}, "16 image tokens encoded in 0.25 s"),
+        ({"num_encoder_hits": 1}, "16 image tokens from the encoder cache"),
+        ({}, "16 image tokens"),  # in a cached prefix
+    ],
+)
+def test_what_pictures_cost_is_told(cost: dict[str, Any], words: str) -> None:
+    result = made_result("")
+    result.merge(delta("ab", metrics=RequestMetrics(num_image_tokens=16, **cost)))
+    assert result.summary().endswith(f" · {words}")
+    facts = static_bundle(result)[1]["kernelserve"]
+    assert (facts["image_tokens"], facts.get("encode_seconds")) == (16, cost.get("encode_time"))
+    assert "image" not in made_result("ab").summary()
+    assert "image_tokens" not in static_bundle(made_result("ab"))[1]["kernelserve"]
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "code", "json"])
