@@ -126,6 +126,10 @@ class AsyncLLM:
         """Forget all cached prefixes. False if requests hold blocks; with `reset_running_requests` they recompute."""
         return bool(await self._call("reset_prefix_cache", reset_running_requests))
 
+    async def reset_encoder_cache(self) -> bool:
+        """Forget the encoded images that no request needs, and free their memory. False if some are needed."""
+        return bool(await self._call("reset_encoder_cache"))
+
     async def configure(
         self,
         *,

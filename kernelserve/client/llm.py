@@ -206,6 +206,10 @@ class LLM:
         """Forget all cached prefixes. False if requests hold blocks; with `reset_running_requests` they recompute."""
         return bool(self._call("reset_prefix_cache", reset_running_requests))
 
+    def reset_encoder_cache(self) -> bool:
+        """Forget the encoded images that no request needs, and free their memory. False if some are needed."""
+        return bool(self._call("reset_encoder_cache"))
+
     def configure(
         self,
         *,

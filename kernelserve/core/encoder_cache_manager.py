@@ -115,6 +115,17 @@ class EncoderCacheManager:
             self.keep_only(req_id, self._held[req_id] - {mm_hash})
         self._drop(mm_hash)
 
+    def reset(self) -> bool:
+        """Drop all entries that nobody needs; return whether none is left."""
+        for mm_hash in list(self._cached):
+            self._drop(mm_hash)
+        return not self._entries
+
+    @property
+    def has_evicted(self) -> bool:
+        """Whether something was dropped that the worker has not heard of."""
+        return bool(self._evicted)
+
     def take_evicted(self) -> list[str]:
         """Return the hashes that were dropped since the last call, and forget them."""
         evicted, self._evicted = self._evicted, []

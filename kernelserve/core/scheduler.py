@@ -146,9 +146,10 @@ class Scheduler:
         return bool(self._state.requests)
 
     def has_requests(self) -> bool:
-        """Whether another step is needed: for a request, or to tell the runner which ones ended."""
+        """Whether another step is needed: for a request, or to tell the runner what it may forget."""
         state = self._state
-        return bool(state.requests or state.finished_req_ids or state.preempted_req_ids)
+        told = not (state.finished_req_ids or state.preempted_req_ids)
+        return bool(state.requests) or not told or self._encoder_cache.has_evicted
 
     def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         """Forget all cached prefixes; return whether it was done.
@@ -159,6 +160,10 @@ class Scheduler:
             for request in reversed(self._state.running.copy()):
                 self._state.preempt(request)
         return self._kv.pool.reset()
+
+    def reset_encoder_cache(self) -> bool:
+        """Forget the encoded images that no request needs; return whether none is left."""
+        return self._encoder_cache.reset()
 
     def configure(
         self,

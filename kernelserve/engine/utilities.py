@@ -23,6 +23,7 @@ class EngineUtilities:
             "ping": self._ping,
             "stats": self._stats,
             "reset_prefix_cache": self._reset_prefix_cache,
+            "reset_encoder_cache": core.scheduler.reset_encoder_cache,
             "step_records": self._step_records,
             "configure": self._configure,
             "kv_cache_map": core.scheduler.kv_cache_map,

@@ -104,6 +104,13 @@ class CacheMachine(RuleBasedStateMachine):
             needs.discard(name)
         self.forget_evicted()
 
+    @rule()
+    def reset(self) -> None:
+        used = set().union(*self.needs.values()) if self.needs else set()
+        assert self.cache.reset() == (not used)
+        self.forget_evicted()
+        assert set(self.there) == used
+
     def forget_evicted(self) -> None:
         for name in self.cache.take_evicted():
             del self.there[name]

@@ -101,6 +101,24 @@ def test_t50_a_hit_inside_an_image_that_is_gone_encodes_it_again():
     assert [(e.request_id, e.mm_hash) for e in last.encoder_inputs] == [("again", "a")]
 
 
+def test_a_reset_frees_what_no_request_needs_without_waiting_for_one():
+    engine = Engine(encoder_cache_size=40, long_prefill_token_threshold=5)
+    engine.finish_alone("done", [1] * 9, images=[fake_image("a", 1, 6)])
+    with_images(engine, "runs", [0] * 9, fake_image("b", 1, 6))
+    engine.step()
+    assert set(engine.runner.encoded) == {"a", "b"}
+    assert engine.scheduler.reset_encoder_cache() is False
+    engine.step()
+    assert set(engine.runner.encoded) == {"b"}
+    engine.run()
+    assert engine.received["runs"].token_ids == solo_output([0] * 9, 4, [fake_image("b", 1, 6)])
+    assert engine.scheduler.reset_encoder_cache() is True
+    assert engine.scheduler.has_requests()
+    engine.run()
+    assert engine.runner.encoded == {}
+    assert not engine.scheduler.has_requests()
+
+
 def test_each_request_hears_once_what_its_images_cost():
     engine = Engine(encoder_cache_size=40, long_prefill_token_threshold=9)
     engine.runner.encode_time = 0.25
@@ -277,6 +295,8 @@ def test_answers_never_change_and_everything_ends(
         if in_flight:
             aborted |= {name for name, _ in engine.abort(f"r{number}")}
         engine.execute_and_update(plan)
+        if number % 3 == 0:
+            engine.scheduler.reset_encoder_cache()
         if number == 6:
             engine.scheduler.reset_prefix_cache(reset_running_requests=True)
         aborted |= {name for name, _ in engine.abort(f"r{number}")}

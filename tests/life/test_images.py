@@ -126,6 +126,19 @@ def test_the_same_picture_twice_is_one_encode_and_a_prefix_hit(llm):
     assert first.outputs[0].token_ids == second.outputs[0].token_ids
 
 
+def test_the_encoder_cache_can_be_reset(llm):
+    chat = message(random_picture(40, 40, 76), "the")
+    first_step = llm.stats().num_steps
+    answers = ids(llm.chat(chat, GREEDY, use_tqdm=False))
+    assert llm.reset_encoder_cache() is True
+    assert llm.stats().encoder_cache_cached == 0
+    assert llm.reset_prefix_cache() is True
+    for _ in range(2):
+        answers += ids(llm.chat(chat, GREEDY, use_tqdm=False))
+    assert answers == answers[:1] * 3
+    assert len(encoded_since(llm, first_step)) == 2
+
+
 def encoded_since(llm: ks.LLM, first_step: int) -> list[str]:
     return [e.mm_hash for record in llm.step_records(first_step) for e in record.encoder_inputs]
 
