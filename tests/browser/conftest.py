@@ -66,7 +66,7 @@ def lab(shared_page, server, request) -> Iterator[LabPage]:
     The screen of a failed test is kept in the folder of the artifacts.
     """
     shared_page.close_all()
-    shared_page.errors.clear()
+    shared_page.forget_errors()
     shared_page.traffic.clear()
     yield shared_page
     failed = request.node.stash.get(_FAILED, False)

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import Error
 
 from tests.helpers.main_thread import MainThread
+from tests.helpers.page_picture import count_colours
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
 START = 'import kernelserve as ks\nllm = ks.LLM("fake:step_seconds=0.01", fake_model=True)'
 ASK = """params = ks.SamplingParams(max_tokens=4, detokenize=False)
 llm.generate([[11, 12, 13]], params)[0].outputs[0].token_ids"""
+# A picture that is replaced before a look at it can end, `times` times; a file of 9 bytes is none.
+REPLACE = """async ([good, times]) => {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 1000;
+  canvas.getContext("2d").fillRect(0, 0, 500, 1000);
+  const drawn = await new Promise((done) => canvas.toBlob(done));
+  const image = document.getElementById("moving") ?? document.createElement("img");
+  image.id = "moving";
+  document.body.append(image);
+  const decode = image.decode;
+  const replace = () => {
+    const before = image.src;
+    image.src = URL.createObjectURL(good ? drawn : new Blob(["no pixels"]));
+    URL.revokeObjectURL(before);
+  };
+  replace();
+  image.decode = () => {
+    const decoding = decode.call(image);
+    if (times-- > 0) replace();
+    return decoding;
+  };
+}"""
 BLOCK = """() => new Promise((done) => setTimeout(() => {
   let sum = 0;
   const end = performance.now() + 1000;
@@ -54,6 +78,16 @@ def test_a_page_that_cannot_react_is_noticed(lab, open_notebook):
     with MainThread(lab.page) as slow:
         lab.page.evaluate(BLOCK)
     assert 0 < quick.longest_task < 0.2 < slow.longest_task < 2
+
+
+def test_a_picture_that_is_replaced_is_seen_and_a_broken_one_is_not(lab):
+    picture = lab.page.locator("#moving")
+    lab.page.evaluate(REPLACE, [True, 5])
+    assert count_colours(picture) == 2
+    lab.page.evaluate(REPLACE, [False, 2])
+    with pytest.raises(Error, match="cannot be decoded"):
+        count_colours(picture)
+    picture.evaluate("(image) => image.remove()")
 
 
 def test_an_error_of_the_page_is_noticed(lab):

@@ -51,12 +51,12 @@ def test_markup_of_a_model_is_never_live(lab, open_served, hostile_model):
     lab.screenshot("hostile")
     lab.save()
     lab.reload(name)
-    lab.wait_for_text(1, "onerror")
     expect_only_text(lab)
 
 
 def expect_only_text(lab) -> None:
     for index in range(1, len(LINES) + 2):
+        lab.cell(index).scroll_into_view_if_needed()
+        lab.wait_for_text(index, "onerror")
         assert lab.output(index).locator(LIVE).count() == 0, lab.output(index).inner_html()
-        assert "onerror" in lab.cell_text(index)
     assert lab.page.evaluate("window.ran") is None

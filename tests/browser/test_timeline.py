@@ -43,13 +43,13 @@ def test_the_slider_shows_each_step(lab, open_notebook):
     lab.run(2)  # the first one keeps its picture and its words
     expect(output.locator("pre")).to_contain_text("step 0: budget 48")
     expect(output.locator(".noUi-handle")).to_have_count(0)
-    assert picture.count() == 1
+    expect(picture).to_have_count(1)
     lab.run(3)
     lab.save()
     lab.reload(name)
     for index in (1, 2):
         lab.output(index).scroll_into_view_if_needed()
-        assert lab.output(index).locator(".jp-RenderedImage img").count() == 1
+        expect(lab.output(index).locator(".jp-RenderedImage img")).to_have_count(1)
         expect(lab.output(index).locator("pre")).to_contain_text("budget 48")
     assert lab.widget_errors() == []
     lab.screenshot("timeline-closed", lab.output(1))

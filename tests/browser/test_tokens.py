@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.notebook]
 
@@ -19,7 +20,7 @@ def test_a_click_on_an_alternative_makes_a_cell_that_continues(lab, open_served)
     before = "".join(tokens.all_text_contents()[:3])
     tokens.nth(3).click()
     alternative = lab.output(2).locator(".ks-popover button.ks-row").first
-    assert alternative.is_visible()
+    expect(alternative).to_be_visible()
     lab.screenshot("tokens")
     other = alternative.locator(".ks-alt").text_content().replace("·", " ")
     alternative.click()

@@ -8,6 +8,14 @@ from tests.helpers.lab_page import LabPage
 
 __all__ = ["AnswerCell"]
 
+_RECORD = """(output, index) => {
+  const texts = ((window.ksTexts ??= {})[index] = []);
+  new MutationObserver(() => {
+    const text = output.querySelector(".ks-text")?.textContent;
+    if (text && text !== texts.at(-1)) texts.push(text);
+  }).observe(output, { childList: true, subtree: true, characterData: true });
+}"""
+
 
 class AnswerCell:
     """What a reader sees and can do below the cell with this index."""
@@ -35,6 +43,20 @@ class AnswerCell:
         ).json_value()
         return text
 
+    def record(self) -> None:
+        """From now on remember every text of the first live answer."""
+        self._lab.output(self._index).evaluate(_RECORD, self._index)
+
+    def recorded(self) -> list[str]:
+        """Return the texts that the first live answer had since `record`, however soon they were gone again."""
+        texts: list[str] = self._lab.page.evaluate("(index) => window.ksTexts[index]", self._index)
+        return texts
+
     def stop(self) -> None:
         """Click Stop."""
-        self._lab.click(self._index, "Stop")
+        self.stop_button.click()
+
+    @property
+    def stop_button(self) -> Locator:
+        """The button below the live answer."""
+        return self._lab.output(self._index).get_by_role("button", name="Stop")

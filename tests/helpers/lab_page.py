@@ -29,11 +29,11 @@ const cells = notebook?.widgets ?? [];
 _KERNEL_IS_IDLE = """
 return panel?.sessionContext?.session?.kernel?.status === "idle" && !window.ksRuns;
 """
-_RUN_CELL = """
-notebook.activeCellIndex = argument;
+_START = """
 window.ksRuns = (window.ksRuns ?? 0) + 1;
-window.jupyterapp.commands.execute("notebook:run-cell").finally(() => { window.ksRuns -= 1; });
+window.jupyterapp.commands.execute("%s").finally(() => { window.ksRuns -= 1; });
 """
+_SELECT = "notebook.activeCellIndex = argument;"
 
 
 class LabPage:
@@ -46,10 +46,11 @@ class LabPage:
         self._server = server
         self._artifacts = artifacts
         self.page = context.new_page()
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("pageerror", lambda error: self._note_error(str(error)))
         self.page.on("console", self._note_console)
         self.errors: list[str] = []
-        """Uncaught exceptions and console errors of the page so far."""
+        """Uncaught exceptions and console errors of the page so far, without those that are forgiven."""
+        self._forgiven: set[str] = set()
         self.traffic = KernelTraffic(self.page)
         self.is_fresh = False
         """False when JupyterLab may still be opening tabs of its own accord, as after a reload."""
@@ -80,6 +81,15 @@ class LabPage:
         self.errors[:] = known  # the page that went away complains about its requests
         self._wait_for_notebook(name, kernel=False)
 
+    def forget_errors(self) -> None:
+        """Begin anew to collect errors, and forgive none."""
+        self.errors.clear()
+        self._forgiven.clear()
+
+    def forgive(self, text: str) -> None:
+        """From now on take no errors that contain `text`, which may come at any time."""
+        self._forgiven.add(text)
+
     # -- cells
 
     def cell(self, index: int) -> Locator:
@@ -92,14 +102,14 @@ class LabPage:
 
     def run_cell(self, index: int) -> None:
         """Start a cell and return at once."""
-        self._run(_RUN_CELL, index)
+        self._run(_SELECT + _START % "notebook:run-cell", index)
 
     def run_all(self) -> None:
         """Start all cells, one after the other, and return at once."""
-        self._run(_RUN_CELL.replace("run-cell", "run-all-cells"), 0)
+        self._run(_START % "notebook:run-all-cells")
 
     def wait_idle(self, timeout: float = 30) -> None:
-        """Wait until all cells that were started have ended."""
+        """Wait until all cells that were started have ended, and a restart too."""
         self._wait(_KERNEL_IS_IDLE, timeout=timeout)
 
     def run(self, index: int, timeout: float = 30) -> list[dict[str, Any]]:
@@ -172,12 +182,12 @@ class LabPage:
 
     def restart_kernel(self) -> None:
         """Choose Kernel > Restart, say yes, and wait until the new kernel is ready."""
-        self._run("window.jupyterapp.commands.execute('notebook:restart-kernel');")
+        # JupyterLab forgets all comms at a restart, and then complains about the last messages of the old kernel.
+        self.forgive("Comm not found")
+        self._run(_START % "notebook:restart-kernel")
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
         self.page.locator(".jp-Dialog").wait_for(state="detached")
         self.wait_idle()
-        # JupyterLab forgets all comms at a restart, and then complains about the last messages of the old kernel.
-        self.errors[:] = [error for error in self.errors if "Comm not found" not in error]
 
     def save(self) -> None:
         """Save the notebook."""
@@ -222,4 +232,8 @@ class LabPage:
 
     def _note_console(self, message: Any) -> None:
         if message.type == "error":
-            self.errors.append(message.text)
+            self._note_error(message.text)
+
+    def _note_error(self, text: str) -> None:
+        if not any(forgiven in text for forgiven in self._forgiven):
+            self.errors.append(text)
