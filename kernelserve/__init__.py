@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         KernelserveError,
         ProtocolError,
     )
+    from kernelserve.multimodal.image_limits import ImageLimits
+    from kernelserve.multimodal.image_reader import ImageReader
     from kernelserve.outputs import CompletionOutput, Logprob, RequestOutput
     from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
@@ -42,6 +44,8 @@ __all__ = [
     "EngineOptions",
     "EngineRequestError",
     "EngineStartError",
+    "ImageLimits",
+    "ImageReader",
     "InvalidConfigError",
     "InvalidRequestError",
     "KernelserveError",
@@ -53,6 +57,7 @@ __all__ = [
     "SamplingParams",
     "__version__",
     "dashboard",
+    "dropzone",
     "list_engines",
     "timeline",
 ]
@@ -64,6 +69,8 @@ _MODULES = {
     "PendingRequest": "client.pending_request",
     "list_engines": "client.registry",
     "EngineConfig": "config",
+    "ImageLimits": "multimodal.image_limits",
+    "ImageReader": "multimodal.image_reader",
     "CompletionOutput": "outputs",
     "Logprob": "outputs",
     "RequestOutput": "outputs",
@@ -71,7 +78,7 @@ _MODULES = {
     "SamplingParams": "sampling_params",
 }
 """Public name -> module of this package; the errors are all in one."""
-_NOTEBOOK = {"dashboard", "timeline"}
+_NOTEBOOK = {"dashboard", "dropzone", "timeline"}
 """Public names that live in the notebook part, which needs IPython."""
 
 

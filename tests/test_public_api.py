@@ -14,6 +14,8 @@ NAMES = {
     "EngineOptions",
     "EngineRequestError",
     "EngineStartError",
+    "ImageLimits",
+    "ImageReader",
     "InvalidConfigError",
     "InvalidRequestError",
     "KernelserveError",
@@ -26,6 +28,7 @@ NAMES = {
     "SamplingParams",
     "__version__",
     "dashboard",
+    "dropzone",
     "list_engines",
     "timeline",
 }

@@ -174,6 +174,16 @@ class LabPage:
         """Click the button with this name below a cell."""
         self.output(index).get_by_role("button", name=name).click()
 
+    def drag(self, source: Locator, target: Locator) -> None:
+        """Drag something of JupyterLab's own with the mouse, in steps as a hand does."""
+        start, end = (self._middle(locator) for locator in (source, target))
+        mouse = self.page.mouse
+        mouse.move(*start)
+        mouse.down()
+        mouse.move(start[0] + 12, start[1] + 12, steps=4)
+        mouse.move(*end, steps=12)
+        mouse.up()
+
     # -- kernel and file
 
     def interrupt_kernel(self) -> None:
@@ -229,6 +239,12 @@ class LabPage:
     def _wait(self, script: str, argument: Any = None, *, timeout: float) -> None:
         function = f"(argument) => {{{_NOTEBOOK}{script}}}"
         self.page.wait_for_function(function, arg=argument, timeout=timeout * 1000)
+
+    @staticmethod
+    def _middle(locator: Locator) -> tuple[float, float]:
+        box = locator.bounding_box()
+        assert box is not None, "it is not shown"
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def _note_console(self, message: Any) -> None:
         if message.type == "error":

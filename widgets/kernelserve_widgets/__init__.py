@@ -5,9 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["Result", "dashboard", "timeline"]
+__all__ = ["Result", "dashboard", "dropzone", "timeline"]
 
-_MODULES = {"Result": "result", "dashboard": "shortcuts", "timeline": "shortcuts"}
+_MODULES = {
+    "Result": "result",
+    "dashboard": "shortcuts",
+    "dropzone": "shortcuts",
+    "timeline": "shortcuts",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import kernelserve as ks
 from kernelserve_widgets.chat_book import ChatBook
+from kernelserve_widgets.dropzone.drop_zones import DropZones
 from kernelserve_widgets.flusher import Flusher
 from kernelserve_widgets.generation_run import GenerationRun
 from kernelserve_widgets.shell import current_shell
@@ -31,6 +32,7 @@ class NotebookSession:
     def __init__(self) -> None:
         self.flusher = Flusher()
         self.chats = ChatBook()
+        self.zones = DropZones()
         self.runs: dict[str, GenerationRun] = {}
         """By request id, oldest first: all that run, and the last ones that ended."""
         self.start_engine: Callable[[], ks.LLM] = ks.LLM

@@ -8,9 +8,10 @@ from kernelserve_widgets.notebook_session import NotebookSession
 
 if TYPE_CHECKING:
     from kernelserve_widgets.dashboard.dashboard import Dashboard
+    from kernelserve_widgets.dropzone.drop_zone import DropZone
     from kernelserve_widgets.timeline.timeline import Timeline
 
-__all__ = ["dashboard", "timeline"]
+__all__ = ["dashboard", "dropzone", "timeline"]
 
 
 def dashboard() -> Dashboard:
@@ -22,6 +23,17 @@ def dashboard() -> Dashboard:
     shown = Dashboard(session)
     shown.show()
     return shown
+
+
+def dropzone(name: str | None = None) -> DropZone:
+    """Show here a place to drop, paste or choose pictures, and return it: `%%generate --image zone` takes them.
+
+    The pictures are kept in `images/` beside the notebook, so after a restart the same call has them again. A zone with
+    a name is the same one in every cell and notebook of the folder; without one it belongs to its cell.
+    """
+    zone = NotebookSession.current().zones.open(name)
+    zone.show()
+    return zone
 
 
 def timeline() -> Timeline:

@@ -15,6 +15,7 @@ _SHARED = {
     "stream": ("token_view", "saved"),
     "tokens": ("token_view", "saved"),
     "keeper": ("saved",),
+    "dropzone": ("saved", "picture_sources", "picture_upload"),
 }
 
 
@@ -35,9 +36,9 @@ def ended_script() -> str:
 
 
 @cache
-def style() -> str:
-    """Return the style sheet of all views of answers."""
-    return _read("stream.css")
+def style(name: str = "stream") -> str:
+    """Return the style sheet `static/<name>.css`; `stream` is that of all views of answers."""
+    return _read(f"{name}.css")
 
 
 def _read(name: str) -> str:

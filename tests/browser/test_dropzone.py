@@ -1,0 +1,155 @@
+"""Pictures on their way into a notebook: user-needs C12 and C13 by their numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image
+
+from tests.helpers.pictures import encode, random_picture
+from tests.helpers.zone_page import ZonePage
+
+pytestmark = [pytest.mark.browser, pytest.mark.notebook]
+
+FACTS = (
+    "import hashlib\n"
+    "[(p.name, p.mime, p.size, p.file, hashlib.sha256(p.data).hexdigest()) for p in zone.images]"
+)
+STATE_MIME = "application/vnd.jupyter.widget-state+json"
+
+
+def value(lab, cell: int):
+    """Run a cell whose value is plain, and return that."""
+    [output] = lab.run(cell)
+    return eval(output["data"]["text/plain"])
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def pictures(count: int) -> list[bytes]:
+    return [encode(random_picture(200, 150, seed)) for seed in range(count)]
+
+
+def large_photo(path: Path) -> Path:
+    """Write a photo of more than 25 MB whose camera was held upright: red above, blue below, as it is to be seen."""
+    noise = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
+    noise[:, :2000, 2] //= 8  # left of what the sensor saw: red, no blue
+    noise[:, 2000:, 0] //= 8
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # turn right to see it: the left becomes the top
+    Image.fromarray(noise).save(path, quality=100, subsampling=0, exif=exif)
+    assert path.stat().st_size > 25_000_000
+    return path
+
+
+def test_c12_every_way_in_and_every_refusal_is_said(lab, open_notebook, server, tmp_path) -> None:
+    open_notebook("import kernelserve as ks\nzone = ks.dropzone()", FACTS, "zone.clear()")
+    lab.run(0)
+    zone = ZonePage(lab, 0).wait()
+    lab.screenshot("dropzone-empty")
+    first, second, third = pictures(3)
+    zone.drop(("a.png", "image/png", first))
+    zone.wait_for_pictures(1)
+    zone.node.focus()
+    assert zone.paste(("image.png", "image/png", second))
+    zone.wait_for_pictures(2)
+    path = tmp_path / "chosen.png"
+    path.write_bytes(third)
+    zone.choose(path)
+    assert zone.wait_for_pictures(3) == ["a.png", "pasted picture", "chosen.png"]
+    lab.screenshot("dropzone-three")
+    assert [facts[4] for facts in value(lab, 1)] == [
+        digest(one) for one in (first, second, third)
+    ], "byte for byte, in order"
+
+    zone.drop(("notes.txt", "text/plain", b"no picture"))
+    zone.wait_for_problem("notes.txt: it is no picture (text/plain, 10 bytes)", "drop PNG, JPEG")
+    zone.drop(("line.png", "image/png", encode(Image.new("RGB", (2000, 2)))))
+    zone.wait_for_problem("line.png: the image is 2,000 by 2 pixels", "at least 4")
+    zone.drop(("cut.png", "image/png", first[:300]))
+    zone.wait_for_problem("cut.png: the image is damaged")
+    zone.drop(("folder", "", b""))
+    zone.wait_for_problem("folder: it is empty, or a folder")
+    assert zone.paste(), "nothing in the clipboard"
+    zone.wait_for_problem("the clipboard holds no picture")
+    lab.screenshot("dropzone-problems")
+    for _ in range(5):
+        zone.node.get_by_role("button", name="Hide this message").first.click()
+    assert zone.problems.count() == 0
+
+    zone.choose(large_photo(tmp_path / "photo.jpg"))
+    zone.wait_for_pictures(4, timeout=60)
+    lab.screenshot("dropzone-large")
+    name, mime, size, file, _ = value(lab, 1)[3]
+    assert (name, mime, size) == ("photo.jpg", "image/jpeg", (1536, 2048)), "upright, as it is seen"
+    assert "made smaller from" in zone.pictures.nth(3).inner_text()
+    seen = np.asarray(Image.open(server.root / file))
+    assert seen[:1000, :, 0].mean() > 2 * seen[:1000, :, 2].mean(), "red above"
+    assert seen[-1000:, :, 2].mean() > 2 * seen[-1000:, :, 0].mean()
+
+    zone.node.get_by_role("button", name="Take pasted picture out").press("Enter")
+    assert zone.wait_for_pictures(3) == ["a.png", "chosen.png", "photo.jpg"]
+    assert zone.node.evaluate("zone => zone.contains(document.activeElement)"), "focus stays here"
+    lab.run(2)
+    zone.wait_for_pictures(0)
+
+
+def test_c13_running_cells_get_pictures_and_a_restart_keeps_them(
+    lab, open_notebook, server
+) -> None:
+    first, second, third = pictures(3)
+    (server.root / "shelf.png").write_bytes(third)
+    name = open_notebook(
+        'import kernelserve as ks\nzone = ks.dropzone("photos")',
+        "picture = await zone.next()\npicture.name, picture.size",
+        "import time\nwhile len(zone) < 2: time.sleep(0.05)",
+        FACTS,
+        "zone",
+    )
+    lab.run(0)
+    zone = ZonePage(lab, 0).wait()
+    lab.run_cell(1)
+    zone.drop(("a.png", "image/png", first))
+    lab.wait_idle()
+    [output] = lab.cell_outputs(1)
+    assert eval(output["data"]["text/plain"]) == ("a.png", (200, 150)), "in a cell that awaits"
+    lab.run_cell(2)
+    zone.drop(("b.png", "image/png", second))
+    lab.wait_idle()  # it comes while a cell blocks
+    lab.page.evaluate("window.jupyterapp.shell.expandLeft()")
+    shelf = lab.page.locator(".jp-DirListing-item", has_text="shelf.png")
+    shelf.wait_for()
+    zone.wait_for_pictures(2)
+    zone.node.scroll_into_view_if_needed()
+    lab.drag(shelf, zone.node)
+    assert zone.wait_for_pictures(3) == ["a.png", "b.png", "shelf.png"]
+    lab.screenshot("dropzone-file-browser")
+    lab.page.evaluate("window.jupyterapp.shell.collapseLeft()")
+    facts = value(lab, 3)
+    assert [one[4] for one in facts] == [digest(one) for one in (first, second, third)]
+    assert [(server.root / one[3]).read_bytes() for one in facts] == [first, second, third]
+    assert zone.lines() == [f"--image {one[3]}" for one in facts]
+
+    lab.save()
+    saved = server.read_notebook(name)
+    [output] = saved["cells"][0]["outputs"]
+    assert all(one[3] in output["data"]["text/plain"] for one in facts), "read without widgets"
+    assert output["data"]["image/jpeg"]
+    [kept] = saved["metadata"]["widgets"][STATE_MIME]["state"].values()
+    assert all(one[3] in kept["state"]["value"] for one in facts), "opened without its kernel"
+
+    lab.restart_kernel()
+    zone.node.get_by_text("Not connected to the kernel any more").wait_for()
+    lab.set_cell(1, "1")
+    lab.run_all()
+    lab.wait_idle()
+    [output] = lab.cell_outputs(3)
+    assert eval(output["data"]["text/plain"]) == facts, "the same, after a restart and Run All"
+    assert len(lab.output(4).locator(".ks-picture").all()) == 3, "shown where it is the value"
+    lab.screenshot("dropzone-restarted")
+    assert lab.widget_errors() == []
