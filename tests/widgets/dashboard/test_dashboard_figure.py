@@ -28,6 +28,13 @@ from kernelserve_widgets.history.request_names import RequestNames
 LIGHT = THEMES["light"]
 
 
+def rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour[1:]))
+
+
+BUDGET = rgb(LIGHT.muted)
+
+
 def busy(watch):
     """A run with prefill and decode in one step, refusals and preemptions."""
     watched = watch(num_blocks=14, max_num_seqs=4, max_num_batched_tokens=16)
@@ -37,13 +44,26 @@ def busy(watch):
     return watched
 
 
-def heights(patch) -> list[tuple[float, float, float]]:
-    """(left, low, high) of each bar."""
-    vertices = patch.get_path().vertices
-    if len(vertices) == 1:
-        return []
-    bars = vertices.reshape(-1, 5, 2)
-    return [(bar[0, 0], bar[0, 1], bar[1, 1]) for bar in bars]
+def column_of(figure: DashboardFigure, steps_back: int) -> list[tuple[int, ...]]:
+    """The colours of the bar of a step, from the axis to the top; 1: the last step."""
+    box = figure.budget.box
+    x = int(box.left + box.width) - 2 * steps_back
+    pixels = figure.pixels()[int(box.top) : int(box.top + box.height), x, :3]
+    return [tuple(pixel) for pixel in pixels[::-1]]
+
+
+def tokens(figure: DashboardFigure, height: int) -> float:
+    """What a bar of so many pixels stands for."""
+    _, limit = figure.budget.axes.get_ylim()
+    return (height / figure.budget.box.height) ** 2 * limit
+
+
+def marked(figure: DashboardFigure, colour: str, count: int) -> list[int]:
+    """The steps below which the strip has a colour, counted from the first."""
+    box = figure.budget.box
+    row = figure.pixels()[int(box.top + box.height) + 8, :, :3]
+    columns = np.flatnonzero((row == rgb(colour)).all(axis=1)) - int(box.left)
+    return sorted({int(column) // 2 - (200 - count) for column in columns})
 
 
 def test_bars_are_the_tokens_of_the_records(watch):
@@ -51,19 +71,23 @@ def test_bars_are_the_tokens_of_the_records(watch):
     figure = DashboardFigure(LIGHT)
     figure.draw(watched.metrics.numbers(), watched.metrics.history.names)
     records = watched.records
-    count = len(records)
-    decode = {left: (low, high) for left, low, high in heights(figure.budget.decode)}
-    prefill = {left: (low, high) for left, low, high in heights(figure.budget.prefill)}
     both = 0
-    for index, record in enumerate(records):
-        left = index - count
-        n_decode, n_prefill = record.num_decode_tokens, record.num_prefill_tokens
-        assert decode.get(left, (0, 0)) == (0, n_decode)
-        assert prefill.get(left, (n_decode,) * 2) == (n_decode, n_decode + n_prefill)
-        both += bool(n_decode and n_prefill)
+    for steps_back, record in enumerate(reversed(records), start=1):
+        column = column_of(figure, steps_back)
+        decode, prefill = column.count(rgb(LIGHT.decode)), column.count(rgb(LIGHT.prefill))
+        budget = BUDGET in column  # it covers a pixel of a bar that is as high
+        assert column[: decode + prefill] == [
+            *[rgb(LIGHT.decode)] * decode,
+            *[rgb(LIGHT.prefill)] * prefill,
+        ]
+        assert round(tokens(figure, decode)) == record.num_decode_tokens
+        total = record.num_decode_tokens + record.num_prefill_tokens
+        full = budget and total == record.token_budget
+        assert round(tokens(figure, decode + prefill + full)) == total
+        both += bool(decode and prefill)
     assert both > 0
-    x, y = np.asarray(figure.budget.budget.get_xydata()).T.tolist()
-    assert (x[:2], x[-2:], set(y)) == ([-count, -count + 1], [-1, 0], {16})
+    rows = [column_of(figure, back).index(BUDGET) for back in (1, 2, 5, 6)]  # between gaps
+    assert {round(tokens(figure, row + 1)) for row in rows} == {16}
 
 
 def test_preemptions_and_refusals_are_marked_at_their_steps(watch):
@@ -71,13 +95,49 @@ def test_preemptions_and_refusals_are_marked_at_their_steps(watch):
     figure = DashboardFigure(LIGHT)
     figure.draw(watched.metrics.numbers(), watched.metrics.history.names)
     records, count = watched.records, len(watched.records)
-    preempted = [i - count + 0.5 for i, record in enumerate(records) if record.preempted_req_ids]
-    assert np.asarray(figure.budget.preempted.get_xydata())[:, 0].tolist() == preempted != []
-    first = [(i - count, r.refusals[0].reason) for i, r in enumerate(records) if r.refusals]
-    starves = [left for left, reason in first if reason in ("blocks", "preempted_step")]
-    waits = [left for left, reason in first if reason in ("budget", "max_num_seqs")]
-    assert [left for left, *_ in heights(figure.budget.starves)] == starves != []
-    assert [left for left, *_ in heights(figure.budget.waits)] == waits != []
+    box = figure.budget.box
+    area = figure.pixels()[int(box.top) : int(box.top + box.height), :, :3]
+    alarm = (area[:, int(box.left) : int(box.left + box.width)] == rgb(LIGHT.alarm)).all(axis=2)
+    tip = alarm.any(axis=1).nonzero()[0].max()  # a mark points down at the middle of its step
+    tips = [int(column) // 2 - (200 - count) for column in np.flatnonzero(alarm[tip])]
+    preempted = [i for i, record in enumerate(records) if record.preempted_req_ids]
+    assert tips == preempted != []
+    first = [(i, r.refusals[0].reason) for i, r in enumerate(records) if r.refusals]
+    starves = [step for step, reason in first if reason in ("blocks", "preempted_step")]
+    waits = [step for step, reason in first if reason in ("budget", "max_num_seqs")]
+    assert marked(figure, LIGHT.alarm, count) == starves != []
+    assert marked(figure, LIGHT.waiting, count) == waits != []
+
+
+def test_the_smallest_bar_is_seen_and_labels_are_at_the_height_of_their_bars():
+    numbers = DashboardNumbers(
+        steps=[0], prefill=[0], decode=[1], budget=[100_000], preempted=[0], refused=[""]
+    )
+    figure = DashboardFigure(LIGHT)
+    figure.draw(numbers, RequestNames())
+    assert column_of(figure, 1).count(rgb(LIGHT.decode)) == 1
+    height = column_of(figure, 1).index(BUDGET) + 1
+    box = figure.budget.box
+    y = figure.budget.axes.transData.transform((0, 100_000))[1]  # where matplotlib puts the label
+    assert abs(FIGURE_HEIGHT - box.top - box.height + height - y) <= 0.5
+
+
+def test_a_changed_budget_is_a_step_of_the_line():
+    numbers = DashboardNumbers(
+        steps=[0, 1, 2],
+        prefill=[0] * 3,
+        decode=[1] * 3,
+        budget=[64, 64, 16],
+        preempted=[0] * 3,
+        refused=[""] * 3,
+    )
+    figure = DashboardFigure(LIGHT)
+    figure.draw(numbers, RequestNames())
+    before, last = column_of(figure, 2), column_of(figure, 1)
+    assert before.count(BUDGET) == 1
+    assert round(tokens(figure, before.index(BUDGET) + 1)) == 64
+    assert last.count(BUDGET) == before.index(BUDGET) - last.index(BUDGET) + 1
+    assert round(tokens(figure, last.index(BUDGET) + 1)) == 16
 
 
 def test_lines_are_the_bins():
@@ -109,20 +169,38 @@ def test_the_scale_of_latencies_holds_them(latency):
     assert low < latency <= high
 
 
-def test_the_background_is_drawn_again_only_for_another_range(watch):
+def test_a_scale_is_drawn_again_only_for_another_range(watch):
     watched = watch(max_num_batched_tokens=16)
     figure = DashboardFigure(LIGHT)
     names = watched.metrics.history.names
     watched.engine.submit("a", [1] * 9, max_tokens=60)
     for _ in range(8):
         figure.draw(watched.step(), names)
-    before = figure.num_backgrounds
+    before = figure.num_scales
     for _ in range(20):
         figure.draw(watched.step(), names)
-    assert figure.num_backgrounds == before
+    assert figure.num_scales == before
     watched.engine.scheduler.configure(max_num_batched_tokens=99)
     figure.draw(watched.step(), names)
-    assert figure.num_backgrounds == before + 1
+    assert figure.num_scales == before + 1
+
+
+def test_a_frame_that_follows_others_is_that_of_a_fresh_figure(watch):
+    """Only what has changed is drawn: nothing of the frames before may be left."""
+    watched = watch(num_blocks=14, max_num_seqs=4, max_num_batched_tokens=16)
+    names = watched.metrics.history.names
+    figure = DashboardFigure(LIGHT)
+    for index in range(7):
+        watched.engine.submit(f"r{index}", [index] * (5 + index), max_tokens=9)
+        figure.draw(watched.step(4), names, watched.block_map)
+    watched.engine.scheduler.configure(max_num_batched_tokens=40)
+    numbers = watched.run()
+    figure.draw(numbers, names, watched.block_map)
+    fresh = DashboardFigure(LIGHT)
+    fresh.draw(numbers, names, watched.block_map)
+    difference = np.abs(figure.pixels().astype(int) - fresh.pixels())
+    assert difference.max() < 16  # neighbours of a colour in the palette
+    assert (difference > 0).mean() < 0.01
 
 
 def test_the_map_stays_until_there_is_another(watch):
@@ -131,10 +209,13 @@ def test_the_map_stays_until_there_is_another(watch):
     numbers = watched.step()
     names = watched.metrics.history.names
     figure = DashboardFigure(LIGHT)
-    empty = figure.draw(numbers, names).copy()
-    drawn = figure.draw(numbers, names, watched.block_map).copy()
+    figure.draw(numbers, names)
+    empty = figure.pixels()
+    figure.draw(numbers, names, watched.block_map)
+    drawn = figure.pixels()
     assert (drawn != empty).any()
-    assert (figure.draw(numbers, names) == drawn).all()
+    figure.draw(numbers, names)
+    assert (figure.pixels() == drawn).all()
     colour = np.array(names.colour("a"), np.uint8)
     assert (drawn[..., :3] == colour).all(axis=2).any()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kernelserve_widgets.dashboard.dashboard_metrics import DashboardMetrics
@@ -70,6 +72,23 @@ def test_one_tick_after_everything_ended_the_gauges_are_zero(watch):
     assert (numbers.num_running, numbers.num_waiting, numbers.num_used_blocks) == (0, 0, 0)
     assert numbers.throughput == 0
     assert [row.state for row in numbers.rows] == ["aborted", "aborted"]
+
+
+def test_curves_are_new_once_a_second_while_something_runs_and_at_its_end(watch):
+    watched = watch()
+    watched.engine.submit("a", [1], max_tokens=90)
+    numbers, curves, ends = watched.step(), [], []
+    while watched.engine.scheduler.has_requests():
+        watched.engine.now -= 0.75  # a step takes a quarter of a second
+        numbers = watched.step()
+        if not numbers.is_idle:
+            curves.append(numbers.bins)
+            ends.append(watched.metrics.history.now)
+    assert 15 < len(set(map(int, ends))) < len(ends) / 3
+    for (before, after), (early, late) in zip(pairwise(curves), pairwise(ends), strict=True):
+        assert (after is before) == (int(early) == int(late))
+    assert numbers.bins == watched.metrics.tokens.bins()
+    assert numbers.first_tokens == watched.metrics.tokens.first_tokens()
 
 
 def test_nothing_new_is_no_news(watch):

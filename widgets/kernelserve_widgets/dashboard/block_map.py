@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelserve.protocol import KVCacheMap
-from kernelserve_widgets.drawing.theme import Colour, Theme
+from kernelserve_widgets.dashboard.inks import Inks
+from kernelserve_widgets.dashboard.palette import Indices
+from kernelserve_widgets.drawing.theme import Theme
 from kernelserve_widgets.history.request_names import RequestNames
 
 __all__ = ["MAP_HEIGHT", "MAP_WIDTH", "BlockMap"]
@@ -16,8 +18,6 @@ MAP_WIDTH, MAP_HEIGHT = 400, 186
 _CELL_SIZES = range(36, 2, -1)
 _MIN_HATCHED_CELL = 5
 _FREE, _CACHED, _SHARED, _HATCH, _BACKGROUND, _FIRST_OWNER = 0, 1, 2, 3, 4, 5
-
-_Pixels = npt.NDArray[np.uint8]
 
 
 class BlockMap:
@@ -33,34 +33,39 @@ class BlockMap:
     that is used, else whether one is cached.
     """
 
-    def __init__(self, theme: Theme, *, scale: int = 1) -> None:
+    def __init__(self, theme: Theme, inks: Inks, *, scale: int = 1) -> None:
         self.blocks_per_cell = 1
         self.cells: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
         """What each cell shows: 0 free, 1 cached, 2 shared, from 5 on the n-th request of the map."""
         self._scale = scale
-        self._colours = [
-            _rgb(theme.free_block),
-            _rgb(theme.cached_block),
-            _rgb(theme.shared_block),
-            _rgb(theme.shared_hatch),
-            _rgb(theme.background),
+        self._inks = inks
+        self._ink_of_state = [
+            inks.of(colour)
+            for colour in (
+                theme.free_block,
+                theme.cached_block,
+                theme.shared_block,
+                theme.shared_hatch,
+                theme.background,
+            )
         ]
         self._num_blocks = -1
         self._cell_of_pixel: npt.NDArray[np.intp] = np.zeros((0, 0), np.intp)
         self._hatched: npt.NDArray[np.bool_] = np.zeros((0, 0), np.bool_)
 
-    def draw(self, block_map: KVCacheMap, names: RequestNames) -> _Pixels:
-        """Return the picture as RGBA [height, width, 4]."""
+    def draw(self, block_map: KVCacheMap, names: RequestNames) -> Indices:
+        """Return the picture as inks [height, width]."""
         if block_map.num_blocks != self._num_blocks:
             self._lay_out(block_map.num_blocks)
         self.cells = self._summarise(self._states(block_map))
-        shown = np.append(self.cells, np.uint8(_BACKGROUND)).take(self._cell_of_pixel)
-        shown[self._hatched & (shown == _SHARED)] = _HATCH
-        owners = [names.colour(request_id) for request_id in block_map.req_ids]
-        colours = [(*colour, 255) for colour in self._colours + owners[: 256 - _FIRST_OWNER]]
-        # One take of whole pixels: four times as fast as one of their parts.
-        pixels = np.array(colours, np.uint8).view(np.uint32)[:, 0].take(shown)
-        return pixels.view(np.uint8).reshape(*shown.shape, 4)
+        owners = [self._inks.of(names.colour(request_id)) for request_id in block_map.req_ids]
+        ink_of_state = np.array(self._ink_of_state + owners[: 256 - _FIRST_OWNER], np.uint8)
+        inks = ink_of_state.take(np.append(self.cells, np.uint8(_BACKGROUND)))
+        picture = inks.take(self._cell_of_pixel)
+        if (self.cells == _SHARED).any():
+            shared = picture == self._ink_of_state[_SHARED]
+            picture[self._hatched & shared] = self._ink_of_state[_HATCH]
+        return picture
 
     def _states(self, block_map: KVCacheMap) -> npt.NDArray[np.uint8]:
         """Return what to show for each block. Requests beyond the 251st share the last colour."""
@@ -100,7 +105,3 @@ class BlockMap:
 
 def _room(size: int) -> int:
     return (MAP_WIDTH // size) * (MAP_HEIGHT // size)
-
-
-def _rgb(colour: Colour) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

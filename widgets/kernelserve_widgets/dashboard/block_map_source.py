@@ -13,7 +13,7 @@ from kernelserve.protocol import KVCacheMap
 __all__ = ["BlockMapSource"]
 
 _LOGGER = logging.getLogger(__name__)
-_MIN_INTERVAL_S = 0.25
+_MIN_INTERVAL_S = 0.5
 _COST_FACTOR = 50.0
 """The map may take a fiftieth of the engine's time."""
 _NUM_COSTS = 10

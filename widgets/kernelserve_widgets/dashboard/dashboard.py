@@ -146,13 +146,13 @@ class Dashboard:
         if self._mode != "widget" or self._painter is None or is_over:
             self._replace_by_still()
             return self._mode != "widget"
-        num_backgrounds = self._painter.figure.num_backgrounds
+        num_scales = self._painter.figure.num_scales
         html, png = self._painter.frame(self._scene())
         if self._live is None:
             self._begin_live(self._painter, html, png)
             return False
         self._live.update(html, png)
-        return num_backgrounds == self._painter.figure.num_backgrounds
+        return num_scales == self._painter.figure.num_scales
 
     def _begin_live(self, painter: Painter, html: str, png: bytes) -> None:
         """Put widgets in the place of the picture."""

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
+from typing import NamedTuple
 
 from kernelserve.protocol import SchedulerStats, StepRecord
 from kernelserve_widgets.dashboard.dashboard_numbers import NUM_STEPS, DashboardNumbers
 from kernelserve_widgets.dashboard.memory_numbers import MemoryNumbers
 from kernelserve_widgets.dashboard.request_row import MAX_ROWS, RequestRow, list_requests
-from kernelserve_widgets.dashboard.token_window import TokenWindow, quantile
+from kernelserve_widgets.dashboard.token_window import TimeBin, TokenWindow, quantile
 from kernelserve_widgets.history.step_history import StepHistory
 
 __all__ = ["DashboardMetrics"]
 
+_CURVES_S = 1.0
+
+
+class _Curves(NamedTuple):
+    """What is told of the last half minute."""
+
+    bins: list[TimeBin]
+    first_tokens: list[tuple[float, float]]
+    first_token_latency: float | None
+    token_latency: float | None
+    slow_token_latency: float | None
+
 
 class DashboardMetrics:
-    """Follows one engine. Used by one thread at a time."""
+    """Follows one engine. Used by one thread at a time.
+
+    While something runs, latencies and what is told of the last half minute become new once a second of the engine's
+    clock: nobody reads them faster, and they are half of the work of a frame.
+    """
 
     def __init__(self) -> None:
         self.history = StepHistory(max_records=NUM_STEPS, max_ended=200)
         self.tokens = TokenWindow()
         self._stats = SchedulerStats()
+        self._curves: _Curves | None = None
+        self._curves_at = -1.0
 
     @property
     def next_step(self) -> int:
@@ -43,6 +63,7 @@ class DashboardMetrics:
         records = self.history.records
         cache = stats.prefix_cache_stats
         idle = not stats.num_running_reqs and not stats.num_waiting_reqs
+        curves = self._update_curves(idle)
         return DashboardNumbers(
             num_running=stats.num_running_reqs,
             num_waiting=stats.num_waiting_reqs,
@@ -53,20 +74,34 @@ class DashboardMetrics:
             num_preemptions=stats.num_preemptions,
             hit_rate=cache.hit_rate if cache.queries else None,
             throughput=0.0 if idle else tokens.throughput,
-            first_token_latency=quantile(tokens.first_token_latencies, 0.5),
-            token_latency=tokens.inter_token_latency(0.5),
-            slow_token_latency=tokens.inter_token_latency(0.95),
+            first_token_latency=curves.first_token_latency,
+            token_latency=curves.token_latency,
+            slow_token_latency=curves.slow_token_latency,
             steps=[record.step for record in records],
             prefill=[record.num_prefill_tokens for record in records],
             decode=[record.num_decode_tokens for record in records],
             budget=[record.token_budget for record in records],
             preempted=[len(record.preempted_req_ids) for record in records],
             refused=[record.refusals[0].reason if record.refusals else "" for record in records],
-            bins=tokens.bins(),
-            first_tokens=tokens.first_tokens(),
+            bins=curves.bins,
+            first_tokens=curves.first_tokens,
             rows=self._rows(),
             memory=memory,
         )
+
+    def _update_curves(self, idle: bool) -> _Curves:
+        tokens, now = self.tokens, self.history.now
+        at = now if idle else math.floor(now / _CURVES_S) * _CURVES_S
+        if self._curves is None or at != self._curves_at:
+            self._curves_at = at
+            self._curves = _Curves(
+                tokens.bins(),
+                tokens.first_tokens(),
+                quantile(tokens.first_token_latencies, 0.5),
+                tokens.inter_token_latency(0.5),
+                tokens.inter_token_latency(0.95),
+            )
+        return self._curves
 
     def _rows(self) -> list[RequestRow]:
         history = self.history

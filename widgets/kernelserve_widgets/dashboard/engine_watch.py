@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from kernelserve_widgets.dashboard.memory_numbers import MemoryNumbers
 from kernelserve_widgets.history.request_names import RequestNames
 
 __all__ = ["EngineWatch"]
+
+_MEMORY_S = 1.0
 
 FindLLM = Callable[[], "ks.LLM | None"]
 
@@ -34,6 +37,8 @@ class EngineWatch:
         self._ready: EngineReady | None = None
         self._stats = SchedulerStats()
         self._is_alive = False
+        self._memory: MemoryNumbers | None = None
+        self._next_memory = 0.0
         self.block_map: KVCacheMap | None = None
         """The last one that has come."""
 
@@ -85,14 +90,24 @@ class EngineWatch:
 
     def numbers(self) -> DashboardNumbers:
         """Return what there is to show."""
-        memory = MemoryNumbers.read(self._ready, self._stats) if self._ready else None
-        return self._metrics.numbers(memory)
+        return self._metrics.numbers(self._read_memory())
+
+    def _read_memory(self) -> MemoryNumbers | None:
+        """Look at the processes once in a while: that takes as long as a plot."""
+        now = time.monotonic()
+        if self._memory is not None and now < self._next_memory:
+            self._memory = self._memory.after(self._stats)
+        elif self._ready is not None:
+            self._next_memory = now + _MEMORY_S
+            self._memory = MemoryNumbers.read(self._ready, self._stats)
+        return self._memory
 
     def _look_at(self, llm: ks.LLM) -> bool:
         ready = llm.engine
         is_new = self._ready is None or ready.engine_id != self._ready.engine_id
         if is_new:
             self._metrics, self._maps, self.block_map = DashboardMetrics(), BlockMapSource(), None
+            self._memory = None
         is_other = is_new or not self._is_alive
         self._ready, self._is_alive = ready, True
         records = llm.recent_step_records(self._metrics.next_step)
@@ -111,6 +126,7 @@ class EngineWatch:
         if not self._is_alive:
             return False
         self._is_alive = False
+        self._next_memory = 0.0
         self._stats = msgspec.structs.replace(
             self._stats,
             num_running_reqs=0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelserve.protocol import EngineReady, SchedulerStats
@@ -33,14 +33,15 @@ class MemoryNumbers:
             kernel_resident=resident_bytes(os.getpid()),
         )
 
+    def after(self, stats: SchedulerStats) -> MemoryNumbers:
+        """Return the same with newer gauges, without looking at the processes again."""
+        return replace(self, kv_cache_used=round(self.kv_cache * stats.kv_cache_usage))
+
 
 def resident_bytes(pid: int) -> int | None:
     """Return how much memory a process has in RAM, None if it is gone or the system is not Linux."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        statm = Path(f"/proc/{pid}/statm").read_text()
     except OSError:
         return None
-    for line in status.splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) << 10
-    return None
+    return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -44,16 +44,16 @@ class Painter:
 
     def frame(self, scene: Scene) -> tuple[str, bytes]:
         """Return the HTML and the PNG that widgets show."""
-        frame = self.figure.draw(scene.numbers, scene.names, scene.block_map)
+        self.figure.draw(scene.numbers, scene.names, scene.block_map)
         html = as_html(scene.numbers, scene.title, self._theme, FIGURE_WIDTH)
-        return html, self.figure.png(frame)
+        return html, self.figure.png()
 
     def still(self, scene: Scene) -> bytes:
         """Return everything as one PNG."""
         if self._still is None:
             self._still = StillPicture(self._theme, scale=self._scale)
-        frame = self.figure.draw(scene.numbers, scene.names, scene.block_map)
-        return self._still.png(scene.numbers, scene.title, frame)
+        self.figure.draw(scene.numbers, scene.names, scene.block_map)
+        return self._still.png(scene.numbers, scene.title, self.figure.pixels())
 
     def still_bundle(self, scene: Scene) -> MimeBundle:
         """Return the picture with its text, as an output that needs nothing to be shown."""

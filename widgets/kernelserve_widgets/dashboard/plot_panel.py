@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -17,10 +16,9 @@ from matplotlib.path import Path
 
 from kernelserve_widgets.drawing.theme import Colour, Theme
 
-__all__ = ["Box", "PlotPanel", "bars", "write"]
+__all__ = ["Box", "PlotPanel", "write"]
 
 _MAX_TICKS = 6
-_Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +31,13 @@ class Box:
     height: float
 
 
+_LABEL_WIDTH, _CLEARANCE = 44, 9
+
+
 class PlotPanel:
     """Axes without matplotlib's ticks, so that nothing depends on the user's settings and little is drawn.
 
-    `artists` are drawn in each frame, grid and labels when `set_ticks` has changed them, the rest once.
+    `artists` are drawn when the numbers change, grid and labels when `set_ticks` has changed them, the rest once.
     """
 
     def __init__(self, figure: Figure, box: Box, theme: Theme, title: str) -> None:
@@ -76,6 +77,20 @@ class PlotPanel:
             label.set_text(text)
             label.set_y(float(to_y((left, value))[1]) / dpi_scale / height)
 
+    @property
+    def changing(self) -> tuple[slice, slice]:
+        """Rows and columns of pixels with all that changes: labels, grid and artists."""
+        box, scale = self.box, self._figure.dpi / 100
+        right = box.left + box.width + _CLEARANCE
+        edges = (
+            box.top - _CLEARANCE,
+            box.top + box.height + _CLEARANCE,
+            box.left - _LABEL_WIDTH,
+            right,
+        )
+        top, bottom, left, right = (round(edge * scale) for edge in edges)
+        return slice(top, bottom), slice(left, right)
+
     def add_line(self, colour: Colour, width: float, **style: Any) -> Line2D:
         """Add a line to draw in each frame."""
         line = self._line(colour, width, animated=True, **style)
@@ -99,7 +114,7 @@ class PlotPanel:
                 self._figure.draw_artist(label)
 
     def draw(self) -> None:
-        """Draw the artists over the background."""
+        """Draw the artists over the scale."""
         for artist in self.artists:
             self.axes.draw_artist(artist)
 
@@ -141,16 +156,3 @@ def size_of(figure: Figure) -> tuple[float, float]:
     """Return width and height in pixels at scale 1."""
     width, height = figure.get_size_inches()
     return float(width) * 100, float(height) * 100
-
-
-def bars(left: _Numbers, low: _Numbers, high: _Numbers, width: float = 1.0) -> Path:
-    """Return bars from `left` to `left + width` as one outline; empty ones are left out."""
-    tall = high > low
-    left, low, high = left[tall], low[tall], high[tall]
-    if not len(left):
-        return Path(np.zeros((1, 2)))
-    right = left + width
-    x = np.stack([left, left, right, right, left], axis=1)
-    y = np.stack([low, high, high, low, low], axis=1)
-    codes = np.tile([Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY], len(left))
-    return Path(np.stack([x.ravel(), y.ravel()], axis=1), codes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from kernelserve_widgets.dashboard.units import duration, rate
 from kernelserve_widgets.history.request_life import RequestLife
@@ -16,8 +16,7 @@ _MIN_WAITING_ROWS = 3
 _RATE_TOKENS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
+class RequestRow(NamedTuple):
     """A line about a request, or about all those that have no line of their own (then `label` is empty)."""
 
     label: str

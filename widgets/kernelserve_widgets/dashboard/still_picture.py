@@ -6,12 +6,13 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from kernelserve_widgets.dashboard.banded_png import BandedPng
 from kernelserve_widgets.dashboard.dashboard_figure import FIGURE_HEIGHT, FIGURE_WIDTH
 from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
-from kernelserve_widgets.dashboard.palette_encoder import PaletteEncoder
+from kernelserve_widgets.dashboard.inks import Inks
+from kernelserve_widgets.dashboard.palette import Palette, Pixels
 from kernelserve_widgets.dashboard.panel_text import NO_REQUEST, Fact, Tile, facts, tiles
 from kernelserve_widgets.dashboard.request_row import MAX_ROWS, RequestRow
 from kernelserve_widgets.drawing.theme import Theme
@@ -44,10 +45,11 @@ class StillPicture:
         size = (FIGURE_WIDTH * scale, STILL_HEIGHT * scale)
         self._image = Image.new("RGBA", size, theme.background)
         self._draw = ImageDraw.Draw(self._image)
-        self._encoder = PaletteEncoder(*size, level=_COMPRESSION)
+        self._palette = Palette(Inks(theme).colours)
+        self._png = BandedPng(*size, self._palette, level=_COMPRESSION)
 
-    def png(self, numbers: DashboardNumbers, title: str, frame: npt.NDArray[np.uint8]) -> bytes:
-        """Return the picture of these numbers; `frame` is what DashboardFigure.draw has returned for them."""
+    def png(self, numbers: DashboardNumbers, title: str, frame: Pixels) -> bytes:
+        """Return the picture of these numbers; `frame` is what DashboardFigure shows of them."""
         theme = self._theme
         self._rectangle(0, 0, FIGURE_WIDTH, STILL_HEIGHT, theme.background)
         self._text(_MARGIN, 22, title, theme.muted)
@@ -62,8 +64,10 @@ class StillPicture:
             top = self._fact(top, fact)
         self._image.paste(Image.fromarray(frame), (0, _PANEL_HEIGHT * self._scale))
         pixels = np.asarray(self._image)
-        self._encoder.learn(pixels)
-        return self._encoder.encode(pixels)
+        self._palette.forget()
+        self._png.pixels[:] = self._palette.indices(pixels)
+        self._png.touch(0, len(pixels))
+        return self._png.encode()
 
     def _tile(self, left: float, width: float, tile: Tile) -> None:
         theme, top = self._theme, _TILES_TOP

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 from kernelserve.protocol import StepRecord
 from kernelserve_widgets.history.request_life import RequestLife
@@ -21,8 +21,7 @@ _MAX_GAPS = 512
 _MAX_FIRST_TOKENS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBin:
+class TimeBin(NamedTuple):
     """Half a second of the past. `age` is where it ends, in seconds before the last step's end."""
 
     age: float

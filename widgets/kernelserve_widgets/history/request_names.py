@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["RequestNames"]
+__all__ = ["REQUEST_COLOURS", "RequestNames"]
 
 _INTERNAL_ID = re.compile(r"(?:(?P<index>\d+)_)?(?P<caller>.+)-[0-9a-f]{8}", re.DOTALL)
 """`<caller's id>-<random>`, after `<index>_` if the request asked for several answers."""
@@ -12,7 +12,7 @@ _INTERNAL_ID = re.compile(r"(?:(?P<index>\d+)_)?(?P<caller>.+)-[0-9a-f]{8}", re.
 _MAX_LENGTH = 12
 _MAX_NAMES = 8192
 
-_PALETTE = (
+REQUEST_COLOURS = (
     (0, 114, 178),
     (230, 159, 0),
     (0, 158, 115),
@@ -68,7 +68,7 @@ class RequestNames:
             base = self._families[family] = self._base_label(caller)
         label = base if index is None else f"{base}.{index}"
         self._labels[internal_id] = label
-        self._colours[internal_id] = _PALETTE[self._num_colours % len(_PALETTE)]
+        self._colours[internal_id] = REQUEST_COLOURS[self._num_colours % len(REQUEST_COLOURS)]
         self._num_colours += 1
         for names in (self._labels, self._colours, self._families, self._uses):
             if len(names) > _MAX_NAMES:
