@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -15,12 +17,12 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 
 SchedulerPolicy = Literal["fcfs", "priority"]
 Lifetime = Literal["kernel", "linger", "detached"]
-ImageCache = Literal["none", "processor_only", "lru"]
+ImageCache = Literal["none", "processor_only", "lru", "shm"]
 
 _CHOICES = {
     "dtype": ("auto", "float32", "bfloat16", "float16"),
     "policy": ("fcfs", "priority"),
-    "mm_processor_cache_type": ("none", "processor_only", "lru"),
+    "mm_processor_cache_type": ("none", "processor_only", "lru", "shm"),
     "logprobs_mode": ("raw_logprobs", "processed_logprobs"),
 }
 _POSITIVE = (
@@ -74,7 +76,8 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """0: no limit but the length of the prompt."""
     mm_processor_cache_type: ImageCache = "processor_only"
     """Where processed images are kept: nowhere, in the client, or (`lru`) also in the engine, once for each client, so
-    that a picture crosses the socket once."""
+    that a picture crosses the socket once, or (`shm`) in memory that a client shares with the engine, so that none
+    does."""
     mm_processor_cache_bytes: int = 256 * 2**20
 
     max_logprobs: int = 20
@@ -107,6 +110,11 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
             raise InvalidConfigError(
                 f"max_images_per_prompt={self.max_images_per_prompt} must not be negative (0: no limit)"
             )
+        if self.mm_processor_cache_type == "shm" and not _can_share_memory():
+            raise InvalidConfigError(
+                "mm_processor_cache_type='shm' needs memory that two processes can share (memfd_create and /proc), "
+                "which this system does not have: use 'lru'"
+            )
         if self.max_num_seqs > self.max_num_batched_tokens:
             raise InvalidConfigError(
                 f"max_num_seqs={self.max_num_seqs} is above max_num_batched_tokens="
@@ -126,3 +134,7 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 def _require_positive(field: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidConfigError(f"{field}={value!r} must be a whole number of at least 1")
+
+
+def _can_share_memory() -> bool:
+    return hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()

@@ -61,6 +61,7 @@ __all__ = [
     "Refusal",
     "RequestType",
     "SchedulerStats",
+    "SharedArrays",
     "StepRecord",
     "UtilityOutput",
     "UtilityReply",
@@ -121,6 +122,21 @@ class PlaceholderRange(Positional):
         return self.length if self.is_embed is None else self.is_embed.count(1)
 
 
+class SharedArrays(Positional):
+    """Where the arrays of an image lie in memory that the client shares; only with mm_processor_cache_type='shm'."""
+
+    fd: int
+    """Descriptor of the segment in the client process."""
+    secret: bytes
+    """What the segment begins with."""
+    offset: int
+    """Of the slot, which begins with its generation."""
+    generation: int
+    """Another number there: the slot was overwritten."""
+    arrays: dict[str, tuple[str, list[int], int]]
+    """Name -> dtype, shape, offset."""
+
+
 class MultiModalFeatureSpec(Positional):
     """One image of a prompt, as its model's processor made it, and where it goes."""
 
@@ -132,7 +148,9 @@ class MultiModalFeatureSpec(Positional):
     data: dict[str, WireArray] | None = None
     """The model's keyword arguments, exactly as its processor gives them when it is called with this image alone: the
     leading dimension is kept, so those of several images are joined along axis 0 (Idefics3: axis 1, its tiles).
-    None: the engine has them already."""
+    None: the engine has them already, or they are in `shared`."""
+    shared: SharedArrays | None = None
+    """Put into `data` by the engine's input thread."""
 
 
 class EngineCoreRequest(Positional):

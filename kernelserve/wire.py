@@ -38,13 +38,20 @@ class WireArray:
         self.dtype = dtype
         self.shape = tuple(shape)
         self.data = memoryview(data).cast("B")
-        if dtype not in _FORMATS:
-            raise ProtocolError(f"array dtype {dtype!r} is not one of {', '.join(_FORMATS)}")
-        itemsize = memoryview(b"\0" * 8).cast(_FORMATS[dtype]).itemsize  # type: ignore[call-overload]
-        if any(n < 0 for n in self.shape) or math.prod(self.shape) * itemsize != self.data.nbytes:
+        if self.num_bytes(dtype, self.shape) != self.data.nbytes:
             raise ProtocolError(
                 f"{self.data.nbytes} bytes do not fill a {dtype} array of shape {shape}"
             )
+
+    @staticmethod
+    def num_bytes(dtype: str, shape: Sequence[int]) -> int:
+        """Return the size of an array. Raises ProtocolError for an unknown dtype or a negative dimension."""
+        if dtype not in _FORMATS:
+            raise ProtocolError(f"array dtype {dtype!r} is not one of {', '.join(_FORMATS)}")
+        if any(n < 0 for n in shape):
+            raise ProtocolError(f"an array cannot have the shape {list(shape)}")
+        itemsize = memoryview(b"\0" * 8).cast(_FORMATS[dtype]).itemsize  # type: ignore[call-overload]
+        return int(math.prod(shape) * itemsize)
 
     def tolist(self) -> list[Any]:
         """Return the values as nested lists of Python numbers, shaped like the array."""

@@ -27,7 +27,7 @@ from kernelserve.errors import InvalidConfigError
         ("long_prefill_token_threshold", -1),
         ("encoder_cache_size", 0),
         ("max_images_per_prompt", -1),
-        ("mm_processor_cache_type", "shm"),
+        ("mm_processor_cache_type", "ring"),
         ("mm_processor_cache_bytes", 0),
     ],
 )
@@ -39,6 +39,13 @@ def test_a_bad_setting_is_refused_by_name(field, value):
 def test_each_running_request_needs_a_token_of_the_budget():
     with pytest.raises(InvalidConfigError, match=r"max_num_seqs=64.*max_num_batched_tokens=32"):
         EngineConfig(max_num_seqs=64, max_num_batched_tokens=32)
+
+
+def test_shared_memory_is_refused_where_there_is_none(monkeypatch):
+    assert EngineConfig(mm_processor_cache_type="shm").mirrored_image_bytes == 0
+    monkeypatch.delattr("os.memfd_create")
+    with pytest.raises(InvalidConfigError, match="which this system does not have: use 'lru'"):
+        EngineConfig(mm_processor_cache_type="shm")
 
 
 def test_replace_checks_again():

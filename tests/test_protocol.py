@@ -41,7 +41,8 @@ FIELDS = {
     "EngineCoreRequest": "request_id prompt_token_ids sampling_params arrival_time client_index priority cache_salt "
     "external_req_id mm_features",
     "PlaceholderRange": "offset length is_embed",
-    "MultiModalFeatureSpec": "modality mm_hash position data",
+    "MultiModalFeatureSpec": "modality mm_hash position data shared",
+    "SharedArrays": "fd secret offset generation arrays",
     "EncoderInput": "request_id mm_hash num_embeds",
     "LogprobsLists": "token_ids logprobs ranks",
     "PrefillStats": "num_prompt_tokens num_cached_tokens num_image_tokens num_encoded_images "

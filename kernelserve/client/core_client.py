@@ -23,6 +23,7 @@ from kernelserve.client.utility_calls import UtilityCalls
 from kernelserve.config import EngineConfig
 from kernelserve.errors import EngineDeadError, EngineError, EngineStartError, ProtocolError
 from kernelserve.multimodal.mirrored_cache import ImageSender
+from kernelserve.multimodal.shared_images import SharedImageSender
 from kernelserve.protocol import (
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -78,7 +79,7 @@ class CoreClient:
         self._error: EngineError | None = None
         self._ready: EngineReady | None = None
         self._phase = ""
-        self._images = ImageSender(0)
+        self._images: ImageSender | SharedImageSender = ImageSender(0)
         self._hung = False
         self._stop_wanted = False
 
@@ -193,6 +194,7 @@ class CoreClient:
     async def _connect(self) -> None:
         self._transport = ClientTransport(self._process.descriptor)
         self._resources.callback(self._close_transport)
+        self._resources.callback(lambda: self._images.close())
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
 
@@ -256,7 +258,7 @@ class CoreClient:
                 self._show(message)
             case EngineReady():
                 self._ready = message
-                self._images = ImageSender(message.mm_cache_bytes)
+                self._images = _image_sender(message)
                 self._heartbeat.engine_is_ready = True
                 self._started.set()
             case EngineFailure():
@@ -308,3 +310,9 @@ class CoreClient:
                 f"answer\nLog of the engine: {self.log_path}"
             )
         )
+
+
+def _image_sender(ready: EngineReady) -> ImageSender | SharedImageSender:
+    if ready.config.mm_processor_cache_type == "shm":
+        return SharedImageSender(ready.config.mm_processor_cache_bytes)
+    return ImageSender(ready.mm_cache_bytes)

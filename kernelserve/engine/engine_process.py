@@ -10,11 +10,13 @@ import socket
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 import zmq
 
+from kernelserve.config import EngineConfig
 from kernelserve.engine.busy_loop import BusyLoop
 from kernelserve.engine.client_table import ClientTable
 from kernelserve.engine.engine_core import EngineCore
@@ -25,6 +27,8 @@ from kernelserve.engine.output_thread import OutputThread
 from kernelserve.engine.reception import Reception
 from kernelserve.engine.shutdown_switch import ShutdownRequest, ShutdownSwitch
 from kernelserve.engine.start_failure import describe_start_failure
+from kernelserve.multimodal.mirrored_cache import ImageReceiver
+from kernelserve.multimodal.shared_images import SharedImageReceiver
 from kernelserve.protocol import EngineDead, LaunchSpec
 
 __all__ = ["EngineProcess"]
@@ -69,7 +73,7 @@ class EngineProcess:
             reception=self._reception,
             clock=self._clock,
             block_size=spec.config.block_size,
-            image_cache_bytes=spec.config.mirrored_image_bytes,
+            make_image_receiver=_image_receivers(spec.config),
             on_shutdown=lambda pid: self._end(f"process {pid} asked for it"),
             on_failure=self._fail,
         )
@@ -195,6 +199,16 @@ class EngineProcess:
 
     def _remove_run_dir(self) -> None:
         shutil.rmtree(self._run_dir, ignore_errors=True)
+
+
+def _image_receivers(
+    config: EngineConfig,
+) -> Callable[[int], ImageReceiver | SharedImageReceiver] | None:
+    """What makes the engine's side of the cache of processed images, for a client with this pid."""
+    if config.mm_processor_cache_type == "shm":
+        return SharedImageReceiver
+    size = config.mirrored_image_bytes
+    return (lambda _pid: ImageReceiver(size)) if size else None
 
 
 def _do_nothing(_signum: int, _frame: FrameType | None) -> None:

@@ -20,6 +20,7 @@ from kernelserve.engine.output_thread import OutputThread
 from kernelserve.engine.reception import Reception
 from kernelserve.errors import ProtocolError
 from kernelserve.multimodal.mirrored_cache import ImageReceiver
+from kernelserve.multimodal.shared_images import SharedImageReceiver
 from kernelserve.protocol import (
     PROTOCOL_VERSION,
     ClientHello,
@@ -69,7 +70,7 @@ class InputThread:
         reception: Reception,
         clock: Callable[[], float],
         block_size: int,
-        image_cache_bytes: int,
+        make_image_receiver: Callable[[int], ImageReceiver | SharedImageReceiver] | None,
         on_shutdown: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -85,8 +86,9 @@ class InputThread:
         self._reception = reception
         self._clock = clock
         self._block_size = block_size
-        self._image_cache_bytes = image_cache_bytes
-        self._image_receivers: dict[int, ImageReceiver] = {}
+        self._make_image_receiver = make_image_receiver
+        """Called with the pid of a client; None: images come whole."""
+        self._image_receivers: dict[int, ImageReceiver | SharedImageReceiver] = {}
         self._on_shutdown = on_shutdown
         self._on_failure = on_failure
         self._hello_decoder: WireDecoder[ClientHello] = WireDecoder(ClientHello)
@@ -117,7 +119,8 @@ class InputThread:
         client = self._clients.remove(index)
         if client is None:
             return
-        self._image_receivers.pop(index, None)
+        if (receiver := self._image_receivers.pop(index, None)) is not None:
+            receiver.close()
         self._output.disconnect(index)
         self.items.put((RequestType.BYE, index, None))
         left_behind = Path(client.address.removeprefix("ipc://"))
@@ -218,7 +221,7 @@ class InputThread:
         try:
             message = self._request_decoder.decode(body)
             message.client_index = client.index
-            if not self._find_images(message):
+            if not self._find_images(client, message):
                 missing = EngineCoreOutputs(missing_images=[message.request_id])
                 self._output.send(client.index, missing)
                 return
@@ -231,14 +234,13 @@ class InputThread:
             return
         self.items.put((RequestType.ADD, client.index, request))
 
-    def _find_images(self, message: EngineCoreRequest) -> bool:
+    def _find_images(self, client: Client, message: EngineCoreRequest) -> bool:
         """Put in the images that the client left out because they are here; False if one is not."""
-        if not self._image_cache_bytes or not message.mm_features:
+        if self._make_image_receiver is None or not message.mm_features:
             return True
-        index = message.client_index
-        if index not in self._image_receivers:
-            self._image_receivers[index] = ImageReceiver(self._image_cache_bytes)
-        return self._image_receivers[index].unpack(message)
+        if client.index not in self._image_receivers:
+            self._image_receivers[client.index] = self._make_image_receiver(client.pid)
+        return self._image_receivers[client.index].unpack(message)
 
     def _fail_request(self, index: int, body: bytes, error: Exception) -> None:
         """End one request with the reason `error`, if its id can still be read."""

@@ -81,6 +81,9 @@ class ImageSender:
         """The engine has answered, or the request was aborted."""
         self._shortened.pop(request_id, None)
 
+    def close(self) -> None:
+        """Nothing to do: the arrays are those of the requests."""
+
     def _pack_one(self, feature: MultiModalFeatureSpec) -> MultiModalFeatureSpec:
         if feature.data is None:
             return feature
@@ -107,6 +110,9 @@ class ImageReceiver:
             else:
                 self._mirror.put(feature.mm_hash, _size(feature.data), feature.data)
         return complete
+
+    def close(self) -> None:
+        """Nothing to do: what is kept goes with this."""
 
 
 def _size(data: _Data) -> int:

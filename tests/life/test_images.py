@@ -271,7 +271,7 @@ def test_a_mirrored_cache_never_changes_an_answer(reference, runtime_folder, mon
         assert llm.engine.mm_cache_bytes == 8000  # two pictures of 3 KiB
         chats = [message(PICTURES[i], "the") for i in (0, 0, 1, 2, 0, 1, 1)]
         answers = ids(llm.chat(chats, GREEDY, use_tqdm=False))
-        sender = llm._handle.open()._core._images  # type: ignore[union-attr]
+        sender: Any = llm._handle.open()._core._images  # type: ignore[union-attr]
         assert not sender._shortened
         # The client is wrong about what the engine has: it is asked, and sends again.
         recall = Mock(wraps=sender.recall)

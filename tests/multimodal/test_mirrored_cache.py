@@ -7,35 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelserve.multimodal.mirrored_cache import ImageReceiver, ImageSender
-from kernelserve.protocol import EngineCoreRequest, MultiModalFeatureSpec, PlaceholderRange
-from kernelserve.sampling_params import SamplingParams
-from kernelserve.wire import WireArray, WireDecoder, WireEncoder
-
-SIZES = {"a": 1, "b": 3, "c": 4, "d": 7, "e": 30}
-
-
-def make_request(names: str, request_id: str = "r") -> EngineCoreRequest:
-    features = [
-        MultiModalFeatureSpec(
-            "image",
-            name,
-            PlaceholderRange(i, 1),
-            {"pixels": WireArray("uint8", (SIZES[name],), name.encode() * SIZES[name])},
-        )
-        for i, name in enumerate(names)
-    ]
-    return EngineCoreRequest(request_id, [1] * 9, SamplingParams(), 0.0, mm_features=features)
-
-
-def cross(request: EngineCoreRequest) -> EngineCoreRequest:
-    """Send a request: what arrives shares nothing with it."""
-    decoder: WireDecoder[EngineCoreRequest] = WireDecoder(EngineCoreRequest)
-    return decoder.decode(WireEncoder().encode(request))
-
-
-def sent(request: EngineCoreRequest) -> str:
-    return "".join(f.mm_hash for f in request.mm_features if f.data is not None)
-
+from tests.helpers.image_requests import cross, make_request, sent
 
 requests = st.lists(st.text("abcde", max_size=4), max_size=30)
 
