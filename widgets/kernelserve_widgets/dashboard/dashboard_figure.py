@@ -83,6 +83,7 @@ class DashboardFigure:
         self._titles: Pixels | None = None
         """Titles and legends alone."""
         self._bins: list[TimeBin] | None = None
+        self._sees = False
         self._drawn_map: KVCacheMap | None = None
         self._map_pixels = self._map_place.copy()
 
@@ -96,6 +97,10 @@ class DashboardFigure:
         if block_map is not None and block_map is not self._drawn_map:
             self._drawn_map = block_map
             self._draw_map(block_map, names)
+        if (sees := numbers.encoder is not None) != self._sees:
+            self._sees = sees
+            self.latency.show_encoder(sees)
+            self._titles = None
         everything = self._titles is None
         if everything:
             self._draw_titles()

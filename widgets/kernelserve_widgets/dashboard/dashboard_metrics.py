@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kernelserve.protocol import SchedulerStats, StepRecord
 from kernelserve_widgets.dashboard.dashboard_numbers import NUM_STEPS, DashboardNumbers
+from kernelserve_widgets.dashboard.encoder_numbers import EncoderNumbers
 from kernelserve_widgets.dashboard.memory_numbers import MemoryNumbers
 from kernelserve_widgets.dashboard.request_row import MAX_ROWS, RequestRow, list_requests
 from kernelserve_widgets.dashboard.token_window import TimeBin, TokenWindow, quantile
@@ -23,6 +24,7 @@ class _Curves(NamedTuple):
 
     bins: list[TimeBin]
     first_tokens: list[tuple[float, float]]
+    encodes: list[tuple[float, float]]
     first_token_latency: float | None
     token_latency: float | None
     slow_token_latency: float | None
@@ -87,6 +89,7 @@ class DashboardMetrics:
             first_tokens=curves.first_tokens,
             rows=self._rows(),
             memory=memory,
+            encoder=EncoderNumbers.of(stats, curves.encodes),
         )
 
     def _update_curves(self, idle: bool) -> _Curves:
@@ -97,6 +100,7 @@ class DashboardMetrics:
             self._curves = _Curves(
                 tokens.bins(),
                 tokens.first_tokens(),
+                tokens.encodes(),
                 quantile(tokens.first_token_latencies, 0.5),
                 tokens.inter_token_latency(0.5),
                 tokens.inter_token_latency(0.95),

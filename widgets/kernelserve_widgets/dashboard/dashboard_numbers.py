@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kernelserve_widgets.dashboard.encoder_numbers import EncoderNumbers
 from kernelserve_widgets.dashboard.memory_numbers import MemoryNumbers
 from kernelserve_widgets.dashboard.request_row import RequestRow
 from kernelserve_widgets.dashboard.token_window import TimeBin
@@ -50,6 +51,8 @@ class DashboardNumbers:
     """Age and latency of the first tokens of the last half minute."""
     rows: list[RequestRow] = field(default_factory=list)
     memory: MemoryNumbers | None = None
+    encoder: EncoderNumbers | None = None
+    """None if the model takes no images."""
 
     @property
     def is_idle(self) -> bool:

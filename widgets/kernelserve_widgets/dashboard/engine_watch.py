@@ -135,14 +135,19 @@ class EngineWatch:
             num_cached_blocks=0,
             num_free_blocks=self._stats.num_total_blocks,
             kv_cache_usage=0.0,
+            encoder_cache_used=0,
+            encoder_cache_cached=0,
         )
         self._metrics.update([], self._stats)
         return True
 
 
 def _with_total(stats: SchedulerStats, ready: EngineReady) -> SchedulerStats:
-    """Fill in the blocks of an engine that has not sent any gauges yet."""
+    """Fill in the sizes of an engine that has not sent any gauges yet."""
     if stats.num_total_blocks:
         return stats
     total = ready.num_gpu_blocks - 1  # without the null block
-    return msgspec.structs.replace(stats, num_total_blocks=total, num_free_blocks=total)
+    encoder = ready.config.encoder_cache_size if ready.mm_processor_dir else 0
+    return msgspec.structs.replace(
+        stats, num_total_blocks=total, num_free_blocks=total, encoder_cache_size=encoder
+    )

@@ -21,7 +21,9 @@ _CLEARANCE = 0.85
 
 
 class LatencyPlot(PlotPanel):
-    """Median and 95th percentile of the gaps between tokens, in halves of a second, and each first token as a mark.
+    """Median and 95th percentile of the gaps between tokens, in halves of a second; first tokens as marks.
+
+    A model that sees has another kind of mark: how long the encoder took in each step that encoded images.
 
     x is the time before the end of the last step, y is logarithmic over whole decades of seconds.
     """
@@ -36,9 +38,18 @@ class LatencyPlot(PlotPanel):
             theme.decode, 0, marker="D", markersize=4, markeredgewidth=0, linestyle="none"
         )
         self.first.set_clip_on(False)
+        self.encoder = self.add_line(
+            theme.text, 0, marker="^", markersize=5, markeredgewidth=0, linestyle="none"
+        )
+        self.encoder.set_clip_on(False)
         self._limits = (0.0, 0.0)
         self._scale_to(_START)
         self._legend(figure)
+
+    def show_encoder(self, sees: bool) -> None:
+        """Let the legend tell of the encoder, or not."""
+        for text in self._encoder_legend:
+            text.set_visible(sees)
 
     def update(self, numbers: DashboardNumbers) -> bool:
         """Take in the numbers. Returns whether the background has changed."""
@@ -51,8 +62,10 @@ class LatencyPlot(PlotPanel):
         self.first.set_data(
             [-age for age, _ in numbers.first_tokens], [value for _, value in numbers.first_tokens]
         )
+        encodes = numbers.encoder.encodes if numbers.encoder else []
+        self.encoder.set_data([-age for age, _ in encodes], [value for _, value in encodes])
         values = [v for v in slow + median if v == v and v > 0]
-        values += [value for _, value in numbers.first_tokens if value > 0]
+        values += [value for _, value in (*numbers.first_tokens, *encodes) if value > 0]
         return self._scale_to(_decades(values, self._limits))
 
     def _scale_to(self, limits: tuple[float, float]) -> bool:
@@ -72,6 +85,11 @@ class LatencyPlot(PlotPanel):
         write(figure, box.left + 165, y, "95 %", theme.muted, size=7)
         write(figure, box.left + 204, y, "◆", theme.decode)
         write(figure, box.left + 217, y, "first token", theme.muted, size=7)
+        self._encoder_legend = [
+            write(figure, box.left + 290, y, "▲", theme.text),
+            write(figure, box.left + 303, y, "encoder", theme.muted, size=7),
+        ]
+        self.show_encoder(False)
 
 
 def _decades(values: list[float], limits: tuple[float, float]) -> tuple[float, float]:

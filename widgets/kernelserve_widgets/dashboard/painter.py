@@ -13,7 +13,7 @@ from kernelserve_widgets.dashboard.dashboard_figure import (
 from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
 from kernelserve_widgets.dashboard.panel_html import as_html
 from kernelserve_widgets.dashboard.panel_text import as_text
-from kernelserve_widgets.dashboard.still_picture import STILL_HEIGHT, StillPicture
+from kernelserve_widgets.dashboard.still_picture import StillPicture, still_height
 from kernelserve_widgets.drawing.theme import theme_of
 from kernelserve_widgets.history.request_names import RequestNames
 from kernelserve_widgets.views.cell_display import MimeBundle
@@ -57,6 +57,6 @@ class Painter:
 
     def still_bundle(self, scene: Scene) -> MimeBundle:
         """Return the picture with its text, as an output that needs nothing to be shown."""
-        size = {"width": FIGURE_WIDTH, "height": STILL_HEIGHT}
+        size = {"width": FIGURE_WIDTH, "height": still_height(scene.numbers)}
         data = {"image/png": self.still(scene), "text/plain": as_text(scene.numbers, scene.title)}
         return data, {"image/png": size}

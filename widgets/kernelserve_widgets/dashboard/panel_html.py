@@ -87,8 +87,9 @@ def _fact(fact: Fact, theme: Theme) -> str:
     )
     if fact.share is None:
         return line
-    share = f"{100 * fact.share:.1f}%"
+    used, kept = (f"{100 * end:.1f}%" for end in (fact.share, fact.share + fact.kept))
+    stops = f"{theme.accent} {used},{theme.cached_block} {used},{theme.cached_block} {kept},{theme.panel} {kept}"
     return line + (
         '<div style="height:5px;border-radius:3px;margin:2px 0 4px;'
-        f'background:linear-gradient(90deg,{theme.accent} {share},{theme.panel} {share})"></div>'
+        f'background:linear-gradient(90deg,{stops})"></div>'
     )

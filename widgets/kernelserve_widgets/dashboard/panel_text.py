@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelserve_widgets.dashboard.dashboard_numbers import DashboardNumbers
+from kernelserve_widgets.dashboard.encoder_numbers import EncoderNumbers
 from kernelserve_widgets.dashboard.request_row import RequestRow
+from kernelserve_widgets.dashboard.token_window import quantile
 from kernelserve_widgets.dashboard.units import duration, memory, percent, rate
 
 __all__ = ["Fact", "Tile", "as_text", "facts", "tiles"]
@@ -27,6 +29,8 @@ class Fact:
     caption: str
     value: str
     share: float | None = None
+    kept: float = 0.0
+    """Share behind it to draw paler."""
 
 
 def tiles(numbers: DashboardNumbers) -> list[Tile]:
@@ -64,10 +68,24 @@ def facts(numbers: DashboardNumbers) -> list[Fact]:
         lines = [
             Fact("KV cache", used, share),
             *lines,
+            *_encoder_facts(n.encoder),
             Fact("Weights", memory(m.weights)),
             Fact("Engine process", memory(m.engine_resident)),
             Fact("This kernel", memory(m.kernel_resident)),
         ]
+    return lines
+
+
+def _encoder_facts(encoder: EncoderNumbers | None) -> list[Fact]:
+    if encoder is None:
+        return []
+    e = encoder
+    room = f"{e.used:,} used · {e.kept:,} kept of {e.size:,}"
+    images = f"{e.num_queries - e.num_hits:,} encoded · {e.num_hits:,} found"
+    lines = [Fact("Encoder cache", room, e.used / e.size, e.kept / e.size), Fact("Images", images)]
+    if e.encodes:
+        seconds = quantile([value for _, value in e.encodes], 0.5)
+        lines.append(Fact("Encoder", f"{duration(seconds)} a step, median"))
     return lines
 
 

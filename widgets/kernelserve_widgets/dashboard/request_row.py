@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kernelserve_widgets.dashboard.units import duration, rate
 from kernelserve_widgets.history.request_life import RequestLife
 from kernelserve_widgets.history.request_names import RequestNames
+from kernelserve_widgets.history.step_words import count_of
 
 __all__ = ["MAX_ROWS", "RequestRow", "list_requests"]
 
@@ -83,18 +84,29 @@ def _describe(life: RequestLife) -> str:
             cached = f", {life.num_cached_tokens:,} cached" if life.num_cached_tokens else ""
             reason = f" · {life.waiting_reason}" if life.waiting_reason else ""
             total = f"{life.num_known_tokens:,}" if life.num_prompt_tokens else "?"
-            return f"{life.num_computed_tokens:,} of {total} tokens computed{again}{cached}{reason}"
+            done = f"{life.num_computed_tokens:,} of {total} tokens computed"
+            return f"{done}{again}{cached}{_images(life)}{reason}"
         case "decode":
             reason = f" · {life.waiting_reason}" if life.waiting_reason else ""
             speed = _tokens_per_second(life)
-            return f"{_tokens(life)}{f' · {rate(speed)} tok/s' if speed else ''}{reason}"
+            return f"{_tokens(life)}{f' · {rate(speed)} tok/s' if speed else ''}{_images(life)}{reason}"
         case "finished" | "aborted":
-            return f"{_tokens(life)}{_first_token(life)}"
+            return f"{_tokens(life)}{_first_token(life)}{_images(life)}"
 
 
 def _tokens(life: RequestLife) -> str:
     count = life.num_generated_tokens
     return f"{count:,} token" if count == 1 else f"{count:,} tokens"
+
+
+def _images(life: RequestLife) -> str:
+    encoded, found = life.num_encoded_images, life.num_found_images
+    if encoded and found:
+        return f" · {count_of(encoded, 'image')} encoded, {found:,} found"
+    if not (count := encoded or found):
+        return ""
+    images = "image" if count == 1 else f"{count:,} images"
+    return f" · {images} {'encoded' if encoded else 'found'}"
 
 
 def _first_token(life: RequestLife) -> str:

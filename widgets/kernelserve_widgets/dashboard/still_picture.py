@@ -17,16 +17,29 @@ from kernelserve_widgets.dashboard.panel_text import NO_REQUEST, Fact, Tile, fac
 from kernelserve_widgets.dashboard.request_row import MAX_ROWS, RequestRow
 from kernelserve_widgets.drawing.theme import Theme
 
-__all__ = ["STILL_HEIGHT", "StillPicture"]
+__all__ = ["STILL_HEIGHT", "StillPicture", "still_height"]
 
 _MARGIN, _GAP = 22, 8
 _TILES_TOP, _TILE_HEIGHT = 40, 66
 _ROWS_TOP, _ROW_HEIGHT = 120, 21
 _FACTS_WIDTH = 258
+_BAR_HEIGHT = 11
+"""More for a fact with a share."""
 _COMPRESSION = 6
-_PANEL_HEIGHT = _ROWS_TOP + MAX_ROWS * _ROW_HEIGHT + 16
-STILL_HEIGHT = _PANEL_HEIGHT + FIGURE_HEIGHT
-"""Pixels at scale 1."""
+_BELOW_ROWS = 16
+STILL_HEIGHT = _ROWS_TOP + MAX_ROWS * _ROW_HEIGHT + _BELOW_ROWS + FIGURE_HEIGHT
+"""Pixels at scale 1; more with an encoder, see `still_height`."""
+
+
+def still_height(numbers: DashboardNumbers) -> int:
+    """Return how high the picture of these numbers is, in pixels at scale 1."""
+    return _panel_height(facts(numbers)) + FIGURE_HEIGHT
+
+
+def _panel_height(all_facts: list[Fact]) -> int:
+    bars = sum(_BAR_HEIGHT for fact in all_facts if fact.share is not None)
+    rows = max(MAX_ROWS * _ROW_HEIGHT, len(all_facts) * _ROW_HEIGHT + bars)
+    return _ROWS_TOP + rows + _BELOW_ROWS
 
 
 class StillPicture:
@@ -42,16 +55,15 @@ class StillPicture:
             )
             for size, bold in ((10, False), (11, False), (11, True), (17, True))
         }
-        size = (FIGURE_WIDTH * scale, STILL_HEIGHT * scale)
-        self._image = Image.new("RGBA", size, theme.background)
-        self._draw = ImageDraw.Draw(self._image)
         self._palette = Palette(Inks(theme).colours)
-        self._png = BandedPng(*size, self._palette, level=_COMPRESSION)
 
     def png(self, numbers: DashboardNumbers, title: str, frame: Pixels) -> bytes:
         """Return the picture of these numbers; `frame` is what DashboardFigure shows of them."""
-        theme = self._theme
-        self._rectangle(0, 0, FIGURE_WIDTH, STILL_HEIGHT, theme.background)
+        theme, all_facts = self._theme, facts(numbers)
+        panel_height = _panel_height(all_facts)
+        size = (FIGURE_WIDTH * self._scale, (panel_height + FIGURE_HEIGHT) * self._scale)
+        image = Image.new("RGBA", size, theme.background)
+        self._draw = ImageDraw.Draw(image)
         self._text(_MARGIN, 22, title, theme.muted)
         all_tiles = tiles(numbers)
         width = (FIGURE_WIDTH - 2 * _MARGIN + _GAP) / len(all_tiles) - _GAP
@@ -60,14 +72,13 @@ class StillPicture:
         for index, row in enumerate(numbers.rows or [NO_REQUEST]):
             self._row(_ROWS_TOP + index * _ROW_HEIGHT, row)
         top = float(_ROWS_TOP)
-        for fact in facts(numbers):
+        for fact in all_facts:
             top = self._fact(top, fact)
-        self._image.paste(Image.fromarray(frame), (0, _PANEL_HEIGHT * self._scale))
-        pixels = np.asarray(self._image)
+        image.paste(Image.fromarray(frame), (0, panel_height * self._scale))
         self._palette.forget()
-        self._png.pixels[:] = self._palette.indices(pixels)
-        self._png.touch(0, len(pixels))
-        return self._png.encode()
+        png = BandedPng(*size, self._palette, level=_COMPRESSION)
+        png.pixels[:] = self._palette.indices(np.asarray(image))
+        return png.encode()
 
     def _tile(self, left: float, width: float, tile: Tile) -> None:
         theme, top = self._theme, _TILES_TOP
@@ -111,10 +122,14 @@ class StillPicture:
             return top + _ROW_HEIGHT
         bar = top + _ROW_HEIGHT + 2
         self._rectangle(left, bar, right, bar + 5, theme.panel, radius=2)
-        if fact.share:
-            end = left + _FACTS_WIDTH * min(1.0, fact.share)
-            self._rectangle(left, bar, end, bar + 5, theme.accent, radius=2)
-        return bar + 9
+        for share, colour in (
+            (fact.share + fact.kept, theme.cached_block),
+            (fact.share, theme.accent),
+        ):
+            if share:
+                end = left + _FACTS_WIDTH * min(1.0, share)
+                self._rectangle(left, bar, end, bar + 5, colour, radius=2)
+        return top + _ROW_HEIGHT + _BAR_HEIGHT
 
     def _text(
         self,

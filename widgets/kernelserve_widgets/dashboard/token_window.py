@@ -1,4 +1,4 @@
-"""The tokens of the last half minute: how many, how far apart, how late the first ones."""
+"""The tokens of the last half minute: how many, how far apart, how late the first ones; and its images."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kernelserve.protocol import StepRecord
 from kernelserve_widgets.history.request_life import RequestLife
+from kernelserve_widgets.history.step_history import step_end
 
 __all__ = ["BIN_S", "WINDOW_S", "TimeBin", "TokenWindow", "quantile"]
 
@@ -19,6 +20,7 @@ _RATE_S = 3.0
 _MAX_GAPS = 512
 """Of a bin: with more, these stand for all."""
 _MAX_FIRST_TOKENS = 32
+_MAX_ENCODES = 128
 
 
 class TimeBin(NamedTuple):
@@ -68,6 +70,8 @@ class TokenWindow:
         self._counts: deque[tuple[float, int]] = deque()
         """Tokens of each step of the last three seconds."""
         self._first_tokens: deque[tuple[float, float]] = deque(maxlen=_MAX_FIRST_TOKENS)
+        self._encodes: deque[tuple[float, float]] = deque(maxlen=_MAX_ENCODES)
+        """End of a step that encoded images, and how long that took."""
         self._seen: dict[str, int] = {}
         self._begin = math.inf
         self._end = 0.0
@@ -80,6 +84,8 @@ class TokenWindow:
         for record in records:
             ids.update(dict.fromkeys(record.num_scheduled_tokens))
             self._begin = min(self._begin, record.timestamp)
+            if record.encoder_inputs:
+                self._encodes.append((step_end(record), record.encode_time))
         counts: dict[float, int] = {}
         for request_id in ids:
             if (life := requests.get(request_id)) is not None:
@@ -105,8 +111,11 @@ class TokenWindow:
 
     def first_tokens(self) -> list[tuple[float, float]]:
         """Return (age, seconds to the first token) of those in the window."""
-        ages = [(self._end - time, latency) for time, latency in self._first_tokens]
-        return [pair for pair in ages if pair[0] <= WINDOW_S]
+        return self._in_window(self._first_tokens)
+
+    def encodes(self) -> list[tuple[float, float]]:
+        """Return (age, seconds of encoding) of the steps in the window that encoded images."""
+        return self._in_window(self._encodes)
 
     def inter_token_latency(self, share: float) -> float | None:
         """Return a quantile of the gaps between tokens of the last three seconds that had any, None if none had."""
@@ -128,6 +137,10 @@ class TokenWindow:
             seconds = max(end - index * BIN_S, BIN_S / 2)
             result.append(TimeBin(self._end - end, one.count / seconds, *one.latencies()))
         return result
+
+    def _in_window(self, pairs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+        ages = [(self._end - time, value) for time, value in pairs]
+        return [pair for pair in ages if pair[0] <= WINDOW_S]
 
     def _first_index(self) -> int:
         return math.floor((self._end - WINDOW_S) / BIN_S) + 1

@@ -8,6 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kernelserve_widgets.history.image_use import ImageUse
+
 __all__ = ["OPEN_STEP", "RequestLife", "RequestState", "Span", "SpanKind"]
 
 SpanKind = Literal["queued", "prefill", "decode", "preempted"]
@@ -18,6 +20,7 @@ OPEN_STEP = sys.maxsize
 
 _MAX_TOKEN_TIMES = 256
 _MAX_SPANS = 512
+_MAX_IMAGES = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -63,12 +66,18 @@ class RequestLife:
     """In the KV cache after the last step seen; 0 after a preemption."""
     num_generated_tokens: int = 0
     num_preemptions: int = 0
+    num_encoded_images: int = 0
+    """How often an image was encoded for it."""
+    num_found_images: int = 0
+    """How often an image that it needs was in the encoder cache."""
     state: RequestState = "waiting"
     spans: list[Span] = field(default_factory=list)
     first_token_at: float | None = None
     ended_at: float | None = None
     token_times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TOKEN_TIMES))
     """When the last 256 tokens came."""
+    images: deque[ImageUse] = field(default_factory=lambda: deque(maxlen=_MAX_IMAGES))
+    """The last 64 that it needed."""
     waiting_reason: str = ""
     """Why it got nothing in the last step, in words; empty if it got something."""
     last_active_at: float = 0.0
@@ -133,6 +142,14 @@ class RequestLife:
         self.last_active_at = step_end
         if not self.is_uncertain and self.num_computed_tokens >= self.num_known_tokens:
             self._count_token(step_end, step)
+
+    def add_image(self, image: ImageUse) -> None:
+        """Note an image that it needed."""
+        self.images.append(image)
+        if image.is_hit:
+            self.num_found_images += 1
+        else:
+            self.num_encoded_images += 1
 
     def end(self, state: Literal["finished", "aborted"], time: float, last_step: int) -> None:
         """End it; `last_step` is the last one that saw it."""

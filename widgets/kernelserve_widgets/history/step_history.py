@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from typing import Literal
 
 from kernelserve.protocol import SchedulerStats, StepRecord
+from kernelserve_widgets.history.image_use import images_of
 from kernelserve_widgets.history.request_life import RequestLife
 from kernelserve_widgets.history.request_names import RequestNames
 from kernelserve_widgets.history.step_words import reason_in_words, refused_running
 
 __all__ = ["StepHistory", "step_end"]
+
+_End = Literal["finished", "aborted"]
 
 
 def step_end(record: StepRecord) -> float:
@@ -85,7 +88,7 @@ class StepHistory:
         if stale or stats.num_running_reqs or stats.num_waiting_reqs:
             return
         unseen = stats.num_steps > self.last_step + 1
-        seemed: Literal["finished", "aborted"]
+        seemed: _End
         for life in [*self._running.values(), *self._waiting.values(), *self._preempted.values()]:
             seemed = "finished" if unseen and life.is_running else "aborted"
             self._end(life, seemed, self.now, self.last_step)
@@ -121,6 +124,8 @@ class StepHistory:
         for request_id in (*record.new_req_ids, *record.resumed_req_ids):
             self._admit(request_id, record)
         self._grant(record)
+        for request_id, image in images_of(record):
+            self._find(request_id, record).add_image(image)
         for request_id in record.finished_req_ids:
             self._end(self._find(request_id, record), "finished", self.now, record.step)
         self._note_refusals(record)
@@ -140,9 +145,8 @@ class StepHistory:
 
     def _admit(self, request_id: str, record: StepRecord) -> None:
         life = self._find(request_id, record)
-        if (
-            request_id in self._running
-        ):  # nobody told that it was preempted: a reset of the prefix cache
+        # Nobody told that it was preempted: a reset of the prefix cache.
+        if request_id in self._running:
             self._preempt(life, record)
         self._revive(life)
         if request_id in record.resumed_req_ids and not life.num_preemptions:
@@ -220,13 +224,7 @@ class StepHistory:
             for life in [life for life in waiting if life.request_id not in named][:-room]:
                 self._end(life, "aborted", life.spans[-1].start, record.step - 1)
 
-    def _end(
-        self,
-        life: RequestLife,
-        state: Literal["finished", "aborted"],
-        time: float,
-        last_step: int,
-    ) -> None:
+    def _end(self, life: RequestLife, state: _End, time: float, last_step: int) -> None:
         request_id = life.request_id
         if life.has_ended:
             if request_id in self._settled:

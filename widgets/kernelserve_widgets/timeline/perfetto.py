@@ -104,7 +104,15 @@ def _step(record: StepRecord, history: StepHistory, begin: float) -> Iterator[Ev
         seconds: float = getattr(record, f"{part}_time")
         from_us, to_us = _us(time, begin), min(end, _us(time + seconds, begin))
         yield _slice(_ENGINE, _STEPS, part, from_us, to_us, {})
+        if part == "execute" and record.encoder_inputs:
+            encoded = min(to_us, _us(time + record.encode_time, begin))
+            yield _slice(_ENGINE, _STEPS, "encode", from_us, encoded, _images(record))
         time += seconds
+
+
+def _images(record: StepRecord) -> Event:
+    embeds = sum(image.num_embeds for image in record.encoder_inputs)
+    return {"images": len(record.encoder_inputs), "embeddings": embeds}
 
 
 def _counters(record: StepRecord, begin: float) -> Iterator[Event]:
@@ -140,9 +148,18 @@ def _life(tid: int, life: RequestLife, now: float, begin: float) -> Iterator[Eve
         "cached tokens": life.num_cached_tokens,
         "generated tokens": life.num_generated_tokens,
     }
+    if life.images:
+        args |= {"images encoded": life.num_encoded_images, "images found": life.num_found_images}
     for span in life.spans:
         start, end = _us(span.start, begin), _us(min(span.end, max(now, span.start)), begin)
         yield _slice(_REQUESTS, tid, span.kind, start, end, args)
+    for image in life.images:
+        embeds = {"embeddings": image.num_embeds}
+        if image.is_hit:
+            yield _instant(tid, "image found", _us(image.start, begin)) | {"args": embeds}
+        else:
+            start, end = _us(image.start, begin), _us(image.end, begin)
+            yield _slice(_REQUESTS, tid, "encode image", start, end, embeds)
     if life.first_token_at is not None:
         yield _instant(tid, "first token", _us(life.first_token_at, begin))
     if life.ended_at is not None:

@@ -25,12 +25,15 @@ _HEIGHTS: dict[SpanKind, float] = {
     "prefill": 0.66,
 }
 """Share of a row; drawn in this order, so that short prefills stay visible."""
+_IMAGE_HEIGHT = 0.22
 _TINT = 0.55
 _CHAR_PIXELS = 5.2
 
 
 class RequestBars:
     """Prefill in the colour of the request, decode in a tint of it, queued a thin line, preempted hatched.
+
+    Images that were encoded are dark bars in the prefill, those found in the encoder cache dark dots (`images/<kind>`).
 
     All bars of a kind are one collection with the gid `bars/<kind>`: one box for each span, request by request.
     """
@@ -46,6 +49,7 @@ class RequestBars:
         lives = [life for life in lives if life.request_id in layout.rows]
         for kind in _HEIGHTS:
             self._draw_kind(kind, lives, layout, now)
+        self._draw_images(lives, layout)
         self._draw_aborts(lives, layout)
         if layout.is_shared:
             self._axes.set_yticks([])
@@ -58,12 +62,15 @@ class RequestBars:
             colour = _rgb(self._names.colour(life.request_id))
             text.set_color(_mixed(colour, 0.25, _BLACK))
 
-    def legend(self) -> list[Any]:
-        """Return one sample of each kind of bar."""
+    def legend(self, lives: list[RequestLife]) -> list[Any]:
+        """Return one sample of each kind of bar; those of images only if a life has some."""
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
         theme, sample = self._theme, _rgb((72, 84, 104))
+        images = [Line2D([], [], color=theme.text, linewidth=2.5, label="image encoded")]
+        if any(life.num_found_images for life in lives):
+            images.append(Line2D([], [], label="found", **self._dot()))
         cross: dict[str, Any] = {
             "marker": "x",
             "linestyle": "",
@@ -76,6 +83,7 @@ class RequestBars:
             Patch(label="decode", **self._style("decode", sample)),
             Patch(label="preempted", **self._style("preempted", sample)),
             Line2D([], [], label="aborted", **cross),
+            *(images if any(life.images for life in lives) else []),
         ]
 
     def _draw_kind(
@@ -99,6 +107,28 @@ class RequestBars:
             style["edgecolor"] = faces  # keeps a short bar visible
         drawn = PolyCollection(boxes, gid=f"bars/{kind}", **style)
         self._axes.add_collection(drawn, autolim=False)
+
+    def _draw_images(self, lives: list[RequestLife], layout: RowLayout) -> None:
+        from matplotlib.collections import PolyCollection
+
+        at, half, colour = self._axis.at, _IMAGE_HEIGHT / 2, self._theme.text
+        uses = [(layout.rows[life.request_id], image) for life in lives for image in life.images]
+        boxes = []
+        for row, image in uses:
+            if not image.is_hit:
+                left, right, top, bottom = at(image.start), at(image.end), row - half, row + half
+                boxes.append([(left, top), (right, top), (right, bottom), (left, bottom)])
+        style: dict[str, Any] = {"facecolor": colour, "edgecolor": colour, "linewidth": 0.8}
+        encoded = PolyCollection(boxes, gid="images/encoded", zorder=3, **style)
+        self._axes.add_collection(encoded, autolim=False)
+        found = [(at(image.start), row) for row, image in uses if image.is_hit]
+        x, y = [place for place, _ in found], [row for _, row in found]
+        self._axes.plot(x, y, gid="images/found", zorder=3, **self._dot())
+
+    def _dot(self) -> dict[str, Any]:
+        theme = self._theme
+        edge = {"markeredgecolor": theme.background, "markeredgewidth": 0.6}
+        return {"marker": "o", "linestyle": "", "markersize": 5, "color": theme.text, **edge}
 
     def _draw_aborts(self, lives: list[RequestLife], layout: RowLayout) -> None:
         aborted = [(life.request_id, life.ended_at) for life in lives if life.state == "aborted"]

@@ -33,6 +33,11 @@ class StepRow:
     finished: bool
     reason: str
     """Why it got nothing, in words."""
+    num_encoded_images: int = 0
+    """Went through the encoder in this step."""
+    num_encoded_embeds: int = 0
+    num_found_images: int = 0
+    """Needed first in this step, and found in the encoder cache."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields but the colour."""

@@ -23,6 +23,7 @@ _STEP_COLUMNS = (
     "num_free_blocks",
     "schedule_time",
     "execute_time",
+    "encode_time",
     "sample_time",
     "update_time",
 )
@@ -76,6 +77,8 @@ class StepTable:
         life = history.requests[request_id]
         span = life.span_at(record.step)
         kind = span.kind if span else "queued"
+        encoded = [one for one in record.encoder_inputs if one.request_id == request_id]
+        found = [one for one in record.encoder_hits if one.request_id == request_id]
         return StepRow(
             request_id=request_id,
             label=life.label,
@@ -88,6 +91,9 @@ class StepTable:
             num_cached_tokens=record.num_cached_tokens.get(request_id, 0),
             finished=request_id in record.finished_req_ids,
             reason=reason,
+            num_encoded_images=len(encoded),
+            num_encoded_embeds=sum(one.num_embeds for one in encoded),
+            num_found_images=len(found),
         )
 
 

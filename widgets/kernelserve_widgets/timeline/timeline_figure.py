@@ -175,10 +175,10 @@ class TimelineFigure:
             "borderaxespad": 0.2,
         }
         self.figure.legend(
-            handles=bars.legend(),
+            handles=bars.legend(lives),
             loc="upper right",
             bbox_to_anchor=(right, 1 - 0.02 / height),
-            ncols=5,
+            ncols=7,
             **style,
         )
         self.figure.legend(
