@@ -21,7 +21,7 @@ def as_html(numbers: DashboardNumbers, title: str, theme: Theme, width: int) -> 
         f'<div style="font-size:12px;color:{theme.muted};padding-bottom:8px">{escape(title)}</div>',
         '<div style="display:flex;gap:8px;padding-bottom:12px">',
         *(_tile(tile, theme) for tile in tiles(numbers)),
-        '</div><div style="display:flex;gap:28px">',
+        '</div><div style="display:flex;gap:16px">',
         f'<div style="flex:1;min-width:0;height:{MAX_ROWS * _ROW_HEIGHT}px">',
         *(_row(row, theme) for row in numbers.rows or [NO_REQUEST]),
         '</div><div style="width:258px">',
@@ -57,7 +57,7 @@ def _row(row: RequestRow, theme: Theme) -> str:
         f'<div style="display:flex;gap:10px;align-items:center;font-size:12px;line-height:{_ROW_HEIGHT}px;'
         f'white-space:nowrap;overflow:hidden{";opacity:.55" if row.has_ended else ""}">'
         f'<span style="width:10px;height:10px;border-radius:3px;background:{colour};flex:none"></span>'
-        f'<span style="width:84px;flex:none;font-weight:600;overflow:hidden;text-overflow:ellipsis">'
+        f'<span style="width:78px;flex:none;font-weight:600;overflow:hidden;text-overflow:ellipsis">'
         f"{escape(row.label)}</span>"
         f'<span style="width:62px;flex:none;color:{theme.muted}">{escape(row.state)}</span>'
         f"{_bar(row, theme, colour)}"
