@@ -9,7 +9,7 @@ from kernelserve.client.chat_prompt import plain_text
 from kernelserve.client.image_inputs import ImageInputs
 from kernelserve.client.image_prompts import EncodedPrompt, ImagePrompts
 from kernelserve.client.processed_request import ProcessedRequest
-from kernelserve.client.prompt import Prompt, split_prompt
+from kernelserve.client.prompt import Prompt, PromptParts, split_prompt
 from kernelserve.client.request_limits import RequestLimits
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.errors import InvalidRequestError
@@ -55,7 +55,8 @@ class InputProcessor:
         Raises InvalidRequestError that names the value, the limit and the remedy.
         """
         _check_envelope(request_id, priority, cache_salt)
-        encoded = self._encode(prompt)
+        parts = split_prompt(prompt)
+        encoded = self._encode(parts)
         token_ids = encoded.token_ids
         self._limits.check_prompt(token_ids)
         complete = self._complete_params(params, len(token_ids))
@@ -68,6 +69,7 @@ class InputProcessor:
             model_stop_token_ids=self._joined_end_tokens(params),
             arrival_time=now,
             requests=[],
+            images=parts.images,
         )
         request.requests = [
             EngineCoreRequest(
@@ -90,8 +92,7 @@ class InputProcessor:
         if self._image_prompts is not None:
             self._image_prompts.close()
 
-    def _encode(self, prompt: Prompt) -> EncodedPrompt:
-        parts = split_prompt(prompt)
+    def _encode(self, parts: PromptParts) -> EncodedPrompt:
         if self._image_prompts is not None:
             return self._image_prompts.encode(parts)
         if parts.images:

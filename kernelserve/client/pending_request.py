@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from kernelserve.client.engine_session import EngineSession
 from kernelserve.client.mailbox import Mailbox
@@ -51,6 +53,11 @@ class PendingRequest:
     def prompt_token_ids(self) -> list[int]:
         """The prompt as the model reads it."""
         return self._processed.prompt_token_ids
+
+    @property
+    def images(self) -> Sequence[Any]:
+        """The images of the prompt, as they were given: with `prompt_token_ids` they make the same prompt again."""
+        return self._processed.images
 
     @property
     def params(self) -> SamplingParams:

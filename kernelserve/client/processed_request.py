@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelserve.protocol import EngineCoreRequest
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
@@ -29,6 +31,8 @@ class ProcessedRequest:
     """Wall clock."""
     requests: list[EngineCoreRequest]
     """One for each answer, by index."""
+    images: Sequence[Any] = ()
+    """As the caller gave them."""
 
     def child_id(self, index: int) -> str:
         """Return the id of answer `index` in the engine."""

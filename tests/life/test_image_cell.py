@@ -68,6 +68,15 @@ def test_b9_pictures_are_named_in_the_line_in_order(new_kernel, tmp_path: Path) 
     assert "encoder cache: 0 used" in status
     words = front.ok("t = ks.timeline()\nprint([t.describe(s) for s in t.steps][:2])")
     assert "an image of r1 was encoded" in words
+    source = value(front, "ab.continuation(1, ab.token_ids[1])")
+    assert source.startswith("%%generate --continue-from ")
+    assert "--image" not in source
+    front.ok(source.replace("%%generate", "%%generate -o rest", 1))
+    assert value(front, "rest.token_ids[:4] == ab.token_ids[2:]")
+    assert value(front, "rest.usage.num_image_tokens == ab.usage.num_image_tokens == 32")
+    again = value(front, "rest.continuation(0, rest.token_ids[0])")
+    front.ok(again.replace("%%generate", "%%generate -o more", 1))
+    assert value(front, "more.token_ids[:3] == ab.token_ids[3:]")
     chat = front.run(f"%%generate --chat c --image photo {options}\nWhat is it?")
     assert chat.error is None, chat.traceback
     front.ok(f"%%generate -o second --chat c {options}\nAnd now?")

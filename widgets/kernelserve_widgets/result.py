@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -59,6 +59,8 @@ class Result:
     prompt_token_ids: list[int]
     params: SamplingParams
     model: str
+    images: Sequence[Any] = ()
+    """The pictures of the prompt, those of a conversation included."""
     format: str = "text"
     show_tokens: bool = False
     """Whether the tokens are shaded by their probabilities."""

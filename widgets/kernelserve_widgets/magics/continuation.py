@@ -10,8 +10,11 @@ from kernelserve_widgets.result import Result
 
 __all__ = ["continuation_cell"]
 
-_LEFT_OUT = {"-o", "--output", "--chat", "--system", "--continue-from", "-t", "--template", "--raw"}
-"""Options that belonged to the first run: its name and its prompt."""
+_LEFT_OUT = frozenset(
+    {"-o", "--output", "--chat", "--system", "--continue-from", "-t", "--template", "--raw"}
+    | {"--image"}
+)
+"""Options that belonged to the first run: its name and its prompt. Its pictures go along by themselves."""
 
 
 def continuation_cell(

@@ -147,7 +147,7 @@ class GenerateCommand:
             messages.insert(0, {"role": "system", "content": options.system})
         return llm.render_chat(messages, split_special_tokens=True)
 
-    def _continued_prompt(self, llm: ks.LLM, body: str) -> list[int]:
+    def _continued_prompt(self, llm: ks.LLM, body: str) -> Any:
         """The earlier prompt and the beginning of an answer: its own tokens, or the body if that was changed."""
         earlier, num_tokens, token_id = self._read_continuation()
         tokenizer = llm.get_tokenizer()
@@ -156,7 +156,8 @@ class GenerateCommand:
         beginning = [*earlier.token_ids[:num_tokens], token_id]
         if tokenizer.decode(beginning) != body:
             beginning = tokenizer.encode(body, add_special_tokens=False)
-        return [*earlier.prompt_token_ids, *beginning]
+        ids = [*earlier.prompt_token_ids, *beginning]
+        return {"prompt_token_ids": ids, "multi_modal_data": {"image": list(earlier.images)}}
 
     def _read_continuation(self) -> tuple[Result, int, int]:
         text = self.options.continue_from
@@ -185,6 +186,7 @@ class GenerateCommand:
             request_id=pending.request_id,
             prompt=prompt,
             prompt_token_ids=pending.prompt_token_ids,
+            images=pending.images,
             params=pending.params,
             model=llm.engine.config.model,
             format=self.options.format,
