@@ -18,6 +18,9 @@ from kernelserve.protocol import EngineReady
 
 __all__ = ["ImageInput", "ImageInputs"]
 
+_TILING_ONLY_ALONE = frozenset({"llava_onevision"})
+"""Model types whose processors cut an image into tiles only if the prompt has no other."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
@@ -45,6 +48,7 @@ class ImageInputs:
         self._tokenizer = tokenizer
         self._image_token_id = ready.image_token_id
         self._model = f"{ready.config.model}@{ready.config.revision}"
+        self._tiles_only_alone = ready.model_type in _TILING_ONLY_ALONE
         self._reader = ImageReader(limits)
         is_cached = ready.config.mm_processor_cache_type != "none"
         self._cache = ProcessorCache(ready.config.mm_processor_cache_bytes if is_cached else 0)
@@ -58,11 +62,12 @@ class ImageInputs:
     def load(self, sources: Sequence[Any], options: Mapping[str, Any]) -> list[ImageInput]:
         """Return the images of one prompt in order. Raises InvalidRequestError that says which one is wrong."""
         self._check_count(len(sources))
+        has_company = self._tiles_only_alone and len(sources) > 1
         inputs: list[ImageInput] = []
         num_tokens = 0
         for number, source in enumerate(sources, 1):
             try:
-                inputs.append(self._load_one(source, options))
+                inputs.append(self._load_one(source, options, has_company))
                 num_tokens += inputs[-1].num_tokens
                 self._check_tokens(inputs[-1], num_tokens)
             except InvalidRequestError as error:
@@ -75,12 +80,15 @@ class ImageInputs:
         """End the processor's process."""
         self._processor.close()
 
-    def _load_one(self, source: Any, options: Mapping[str, Any]) -> ImageInput:
+    def _load_one(self, source: Any, options: Mapping[str, Any], has_company: bool) -> ImageInput:
         pixels = self._reader.read(source)
-        mm_hash = hash_image(pixels, model=self._model, options=options)
+        changes = {**options, "has_company": True} if has_company else options
+        mm_hash = hash_image(pixels, model=self._model, options=changes)
         image = self._cache.get(mm_hash)
         if image is None:
-            image = self._processor.process(ImageTask(pixels.to_array(), dict(options)))
+            image = self._processor.process(
+                ImageTask(pixels.to_array(), dict(options), has_company)
+            )
             self._cache.put(mm_hash, image)
         ids = self._tokenizer.encode(image.expansion, add_special_tokens=False)
         return ImageInput(mm_hash, image, len(ids), ids.count(self._image_token_id))

@@ -21,6 +21,7 @@ __all__ = ["HFProcessor"]
 
 _NAMING_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 _TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"}
+_SEPARATOR = "\n"
 _DTYPES = {"f": "float32", "i": "int64", "u": "uint8", "b": "bool"}
 
 
@@ -38,14 +39,29 @@ class HFProcessor:
     def process(self, task: ImageTask) -> ProcessedImage:
         """Return the arrays for the model and the text that stands for the image."""
         pixels = np.frombuffer(task.pixels.data, np.uint8).reshape(task.pixels.shape)
+        image = Image.fromarray(pixels)
+        if task.has_company:
+            return self._process_first([image, image], task.options)
         inputs = self._processor(
-            images=[Image.fromarray(pixels)],
-            text=[self.placeholder],
-            return_tensors="np",
-            **task.options,
+            images=[image], text=[self.placeholder], return_tensors="np", **task.options
         )
         data = {name: _to_wire(value) for name, value in inputs.items() if name not in _TEXT_KEYS}
         return ProcessedImage(self._tap.text, data)
+
+    def _process_first(self, images: list[Any], options: Mapping[str, Any]) -> ProcessedImage:
+        """Return the first of the images of one prompt as the processor makes it beside the others."""
+        inputs = self._processor(
+            images=[images],
+            text=[_SEPARATOR.join([self.placeholder] * len(images))],
+            return_tensors="np",
+            **options,
+        )
+        data = {
+            name: _to_wire(np.asarray(value)[:1])
+            for name, value in inputs.items()
+            if name not in _TEXT_KEYS and len(value) == len(images)
+        }
+        return ProcessedImage(self._tap.text.partition(_SEPARATOR)[0], data)
 
 
 class _TextTap:

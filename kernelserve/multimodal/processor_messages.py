@@ -28,6 +28,8 @@ class ImageTask(Positional):
     """uint8 [height, width, 3]"""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Keyword arguments of the processor."""
+    has_company: bool = False
+    """Whether the prompt has other images too: only for processors that then treat each of them differently."""
 
 
 class ProcessedImage(Positional):

@@ -39,6 +39,7 @@ class VisionClient:
             "mm_processor_dir": str(self.folder),
             "image_token_id": IMAGE,
             "max_model_len": 512,
+            "model_type": arch,
         }
         self.input = InputProcessor(make_ready(**fields | ready), self.tokenizer)
 
@@ -85,7 +86,8 @@ def reference(client: VisionClient, text: str) -> Any:
     from kernelserve.multimodal.processor_messages import ProcessorSpec
 
     processor = HFProcessor(ProcessorSpec(str(client.folder), str(client.folder)))._processor
-    return processor(images=PICTURES, text=[text], return_tensors="np")
+    images = [PICTURES] if client.arch == "llava_onevision" else PICTURES
+    return processor(images=images, text=[text], return_tensors="np")
 
 
 @pytest.mark.parametrize("arch", PROCESSORS)
@@ -103,14 +105,24 @@ def test_ids_and_arrays_are_those_of_the_models_processor(arch, tmp_path):
     ours = arrays(request.mm_features)
     assert len(ours) == 3
     for name, whole in ((name, np.asarray(theirs[name])) for name in ours[0]):
-        if (
-            name == "pixel_values" and arch == "llava_onevision"
-        ):  # theirs are padded to the most patches
-            for one, padded in zip(ours, whole, strict=True):
-                assert np.array_equal(one[name][0], padded[: one[name].shape[1]])
-        else:
-            axis = 1 if arch in ("idefics3", "smolvlm") else 0
-            assert np.array_equal(np.concatenate([one[name] for one in ours], axis), whole)
+        axis = 1 if arch in ("idefics3", "smolvlm") else 0
+        assert np.array_equal(np.concatenate([one[name] for one in ours], axis), whole)
+
+
+def test_llava_onevision_cuts_a_picture_into_tiles_only_if_it_is_alone(tmp_path):
+    client = VisionClient("llava_onevision", tmp_path)
+    try:
+        [alone] = client.process(client.chat(PICTURES[0], "x")).requests[0].mm_features
+        pair = client.process(client.chat(PICTURES[0], PICTURES[0])).requests[0].mm_features
+        [again] = client.process(client.chat(PICTURES[0], "y")).requests[0].mm_features
+    finally:
+        client.input.close()
+    assert alone.data is not None
+    assert pair[0].data is not None
+    assert (alone.data["pixel_values"].shape[1], alone.position.num_embeds) == (5, 52)
+    assert [one.position.num_embeds for one in pair] == [17, 17]
+    assert pair[0].data["pixel_values"].shape == (1, 1, 3, 16, 16)
+    assert alone.mm_hash == again.mm_hash != pair[0].mm_hash == pair[1].mm_hash
 
 
 @pytest.mark.parametrize("arch", PROCESSORS)

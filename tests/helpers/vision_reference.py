@@ -24,7 +24,7 @@ class VisionReference:
         """Return the ids of the answer; `text` has one placeholder for each image."""
         import torch
 
-        nested = self.arch in ("idefics3", "smolvlm") and images
+        nested = self.arch in ("idefics3", "llava_onevision", "smolvlm") and images
         inputs = self.processor(
             images=[images] if nested else images or None, text=[text], return_tensors="np"
         )

@@ -82,6 +82,9 @@ def test_a_chat_with_pictures_equals_transformers(arch, tmp_path, runtime_folder
         chat = message(PICTURES[2], "\nwhat is in the", PICTURES[1])
         [other] = llm.chat(chat, SCORED, use_tqdm=False)
         assert scores(other) != scores(output)
+        [alone] = llm.chat(message(PICTURES[0], "what?"), GREEDY, use_tqdm=False)
+        assert alone.prompt is not None
+        assert alone.outputs[0].token_ids == reference.answer(alone.prompt, PICTURES[:1], 10)
 
 
 def test_a_mixed_batch_equals_the_single_prompts(llm, reference):
