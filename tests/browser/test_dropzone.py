@@ -12,7 +12,7 @@ from PIL import ExifTags, Image
 from tests.helpers.pictures import encode, random_picture
 from tests.helpers.zone_page import ZonePage
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebook]
+pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(240)]
 
 FACTS = (
     "import hashlib\n"
@@ -37,9 +37,9 @@ def pictures(count: int) -> list[bytes]:
 
 def large_photo(path: Path) -> Path:
     """Write a photo of more than 25 MB whose camera was held upright: red above, blue below, as it is to be seen."""
-    noise = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
-    noise[:, :2000, 2] //= 8  # left of what the sensor saw: red, no blue
-    noise[:, 2000:, 0] //= 8
+    noise = np.random.default_rng(0).integers(0, 256, (2304, 3072, 3), dtype=np.uint8)
+    noise[:, :1536, 2] //= 8  # left of what the sensor saw: red, no blue
+    noise[:, 1536:, 0] //= 8
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6  # turn right to see it: the left becomes the top
     Image.fromarray(noise).save(path, quality=100, subsampling=0, exif=exif)
@@ -67,26 +67,31 @@ def test_c12_every_way_in_and_every_refusal_is_said(lab, open_notebook, server, 
         digest(one) for one in (first, second, third)
     ], "byte for byte, in order"
 
-    zone.drop(("notes.txt", "text/plain", b"no picture"))
-    zone.wait_for_problem("notes.txt: it is no picture (text/plain, 10 bytes)", "drop PNG, JPEG")
-    zone.drop(("line.png", "image/png", encode(Image.new("RGB", (2000, 2)))))
-    zone.wait_for_problem("line.png: the image is 2,000 by 2 pixels", "at least 4")
-    zone.drop(("cut.png", "image/png", first[:300]))
+    zone.drop(
+        ("notes.txt", "text/plain", b"no picture"),
+        ("line.png", "image/png", encode(Image.new("RGB", (2000, 2)))),
+        ("cut.png", "image/png", first[:300]),
+        ("folder", "", b""),
+    )
+    zone.wait_for_problem("notes.txt: it is no picture (text/plain, 10 bytes): drop PNG, JPEG")
+    zone.wait_for_problem(
+        "line.png: the image is 2,000 by 2 pixels, but each side must have at least 4"
+    )
     zone.wait_for_problem("cut.png: the image is damaged")
-    zone.drop(("folder", "", b""))
     zone.wait_for_problem("folder: it is empty, or a folder")
     assert zone.paste(), "nothing in the clipboard"
     zone.wait_for_problem("the clipboard holds no picture")
+    assert zone.problems.count() == 5
     lab.screenshot("dropzone-problems")
-    for _ in range(5):
-        zone.node.get_by_role("button", name="Hide this message").first.click()
-    assert zone.problems.count() == 0
+    zone.node.get_by_role("button", name="Hide this message").first.click()
+    assert zone.problems.count() == 4
 
     zone.choose(large_photo(tmp_path / "photo.jpg"))
     zone.wait_for_pictures(4, timeout=60)
     lab.screenshot("dropzone-large")
     name, mime, size, file, _ = value(lab, 1)[3]
     assert (name, mime, size) == ("photo.jpg", "image/jpeg", (1536, 2048)), "upright, as it is seen"
+    assert zone.problems.count() == 0, "what was said of earlier drops has gone"
     assert "made smaller from" in zone.pictures.nth(3).inner_text()
     seen = np.asarray(Image.open(server.root / file))
     assert seen[:1000, :, 0].mean() > 2 * seen[:1000, :, 2].mean(), "red above"
@@ -153,3 +158,75 @@ def test_c13_running_cells_get_pictures_and_a_restart_keeps_them(
     assert len(lab.output(4).locator(".ks-picture").all()) == 3, "shown where it is the value"
     lab.screenshot("dropzone-restarted")
     assert lab.widget_errors() == []
+
+
+@pytest.mark.process
+def test_c13_a_cell_asks_for_its_picture_and_has_it_after_a_restart(
+    lab, open_notebook, server, vision_model
+) -> None:
+    ask = "%%generate --image drop --temperature 0 --max-tokens 6 --ignore-eos -o answer;\nWhat is it?"
+    ids = "answer.token_ids, answer.usage.num_prompt_tokens"
+    name = open_notebook(vision_model, ask, ids, ask.replace("drop", "clipboard"))
+    lab.run(0, timeout=60)
+    lab.run_cell(1)
+    zone = ZonePage(lab, 1).wait()
+    zone.node.get_by_text("Drop a picture here").wait_for()
+    lab.screenshot("drop-asking")
+    zone.drop(("notes.txt", "text/plain", b"no picture"))
+    zone.wait_for_problem("notes.txt: it is no picture")
+    [data] = pictures(1)
+    zone.drop(("a.png", "image/png", data))
+    lab.wait_idle(60)
+    lab.screenshot("drop-answered")
+    before = value(lab, 2)
+    zone_output, shown, text = lab.cell_outputs(1)
+    [file] = shown["metadata"]["kernelserve"]["images"]
+    assert (server.root / file).read_bytes() == data
+    assert shown["data"]["image/jpeg"]
+    assert file in zone_output["data"]["text/plain"]
+    lab.save()
+    _, saved, saved_text = server.read_notebook(name)["cells"][1]["outputs"]
+    assert (saved["data"], saved_text["data"]) == (shown["data"], text["data"])
+
+    lab.restart_kernel()
+    lab.set_cell(3, "")
+    lab.run_all()
+    lab.wait_idle(60)
+    assert eval(lab.cell_outputs(2)[0]["data"]["text/plain"]) == before, (
+        "the same image reached the model"
+    )
+    assert lab.cell_outputs(1)[1]["data"] == shown["data"]
+
+    lab.set_cell(3, ask.replace("drop", "clipboard"))
+    lab.run_cell(3)
+    zone = ZonePage(lab, 3).wait()
+    zone.node.get_by_text("Press Ctrl+V here").wait_for()
+    zone.node.get_by_role("button", name="Do not wait").click()
+    lab.wait_idle(5)
+    error = lab.cell_outputs(3)[-1]
+    assert (error["ename"], error["evalue"]) == (
+        "KeyboardInterrupt",
+        "the wait for a picture was ended",
+    )
+    lab.run_cell(3)
+    zone.node.get_by_text("Press Ctrl+V here").wait_for()
+    lab.interrupt_kernel()
+    lab.wait_idle(5)
+    assert lab.cell_outputs(3)[-1] == error
+    lab.run_cell(3)
+    zone.node.get_by_text("Press Ctrl+V here").wait_for()
+    zone.node.focus()
+    assert zone.paste(("image.png", "image/png", data))
+    lab.wait_idle(30)
+    assert value(lab, 2) == before, "the same picture, by another way"
+    lab.screenshot("clipboard-answered")
+
+
+@pytest.fixture(scope="module")
+def vision_model(tmp_path_factory) -> str:
+    """A cell that starts a tiny random model which takes images."""
+    from tests.helpers.vision_reference import VisionReference
+
+    folder = VisionReference("llava", tmp_path_factory.mktemp("models") / "llava").folder
+    options = "--dtype float32 --device cpu --num-gpu-blocks 200 --num-threads 1"
+    return f"%load_ext kernelserve\n%serve {folder} {options}"

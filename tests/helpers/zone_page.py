@@ -73,10 +73,9 @@ class ZonePage:
         expect(self.pictures).to_have_count(count, timeout=timeout * 1000)
         return self.node.locator(".ks-picture .ks-name").all_text_contents()
 
-    def wait_for_problem(self, *texts: str, timeout: float = 20) -> None:
-        """Wait for a message with all these texts."""
-        for text in texts:
-            expect(self.problems.last).to_contain_text(text, timeout=timeout * 1000)
+    def wait_for_problem(self, text: str, timeout: float = 20) -> None:
+        """Wait for a message with this text."""
+        expect(self.problems.filter(has_text=text)).to_have_count(1, timeout=timeout * 1000)
 
     def lines(self) -> list[str]:
         """The options that load its pictures, as shown."""

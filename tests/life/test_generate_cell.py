@@ -363,6 +363,8 @@ def test_options_values_and_names_are_completed(notebook: FrontEnd) -> None:
 
     assert "--temperature" in complete("%%generate --tem")
     assert complete("%%generate --format js") == ["json"]
+    assert complete("%%generate --image dr") == ["drop"]
+    assert complete("%%generate --image cl") == ["clipboard"]
     assert "story" in complete("%%generate -o st")
     assert complete("%%generate --chat geo") == ["geography"]
     assert "--max-model-len" in complete("%serve --max-m")

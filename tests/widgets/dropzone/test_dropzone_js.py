@@ -117,7 +117,7 @@ def test_a_kernel_that_ends_is_said(page) -> None:
     page.page.get_by_text("Not connected to the kernel any more: run this cell again").wait_for()
     assert "the kernel has ended" in problem(page)
     drop(page)
-    page.page.wait_for_function("document.querySelectorAll('.ks-problem').length === 2")
+    page.page.get_by_text("the kernel of this zone has ended: run its cell again").wait_for()
     assert page.sent(0) == []
 
 

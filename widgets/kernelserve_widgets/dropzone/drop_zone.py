@@ -179,6 +179,7 @@ class DropZone:
                 self._problems.append(f"{name}: {error}")
             if is_new_batch and self._of_cell:
                 self._pictures.clear()
+                self._is_brief = False
             self._pictures.append(picture)
             self._batch.append(picture)
             self._changed()

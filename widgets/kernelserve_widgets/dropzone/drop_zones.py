@@ -14,7 +14,7 @@ from kernelserve_widgets.shell import cell_id, current_shell
 __all__ = ["DropZones"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,63}", re.ASCII)
-_WITHOUT_A_NAME = "dropzone"
+_UNNAMED = "unnamed"
 
 
 class DropZones:
@@ -31,10 +31,10 @@ class DropZones:
         """Return the zone of that name, or without a name the one of the cell that runs."""
         if name is None:
             return self._find(None, of_cell=False)
-        if not _NAME.fullmatch(name) or name.startswith("cell-"):
+        if not _NAME.fullmatch(name) or name.startswith(("cell-", _UNNAMED)):
             raise ks.InvalidRequestError(
                 f"a drop zone cannot have the name {name!r}: use up to 64 letters, digits, '_', '-' and '.', not "
-                "beginning with cell-"
+                "beginning with cell- or unnamed"
             )
         return self._find(name, of_cell=False)
 
@@ -48,7 +48,8 @@ class DropZones:
         if key is None:
             cell = cell_id(current_shell())
             # Front ends that name no cells (nbclient) find the one zone that another front end has left.
-            key = folder.cell_key(cell) if cell else folder.only_cell_key() or _WITHOUT_A_NAME
+            unknown = f"{_UNNAMED}-drop" if of_cell else _UNNAMED
+            key = folder.cell_key(cell) if cell else folder.only_cell_key() or unknown
         zone = self._zones.get((place, key))
         if zone is None:
             self._follow(current_shell())

@@ -16,6 +16,7 @@ from IPython.core.completer import (
 
 import kernelserve as ks
 from kernelserve_widgets.magics.generate_options import generate_parser
+from kernelserve_widgets.magics.image_names import IMAGE_WORDS
 from kernelserve_widgets.magics.option_parser import OptionParser
 from kernelserve_widgets.magics.serve_options import serve_parser
 from kernelserve_widgets.notebook_session import NotebookSession
@@ -41,7 +42,7 @@ class MagicCompleter:
             "--chat": lambda: session.chats.names,
             "-o": self._variables,
             "--output": self._variables,
-            "--image": self._variables,
+            "--image": lambda: [*self._variables(), *IMAGE_WORDS],
             "--continue-from": lambda: session.runs,
         }
 

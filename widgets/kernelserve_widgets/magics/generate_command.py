@@ -13,12 +13,13 @@ from kernelserve_widgets.chat_book import Chat, ChatTurn, user_message
 from kernelserve_widgets.generation_run import GenerationRun
 from kernelserve_widgets.magics.continuation import continuation_cell
 from kernelserve_widgets.magics.generate_options import generate_parser, sampling_params
-from kernelserve_widgets.magics.image_names import find_image
+from kernelserve_widgets.magics.image_names import ImageNames
 from kernelserve_widgets.notebook_session import NotebookSession
 from kernelserve_widgets.prompt_template import render_prompt
 from kernelserve_widgets.result import Result
-from kernelserve_widgets.shell import cell_id
+from kernelserve_widgets.shell import cell_id, choose_ui
 from kernelserve_widgets.views.choose_view import choose_view
+from kernelserve_widgets.views.shown_images import NamedImage, show_images
 
 __all__ = ["GenerateCommand"]
 
@@ -26,8 +27,9 @@ __all__ = ["GenerateCommand"]
 class GenerateCommand:
     """One execution of a %%generate cell.
 
-    The constructor reads the line and raises InvalidRequestError before anything is sent; `begin` sends the request
-    and shows its view; then either the cell waits for `run`, or it is left to the background.
+    The constructor reads the line and raises InvalidRequestError before anything is sent; `receive_images` waits until
+    they are all there; `begin` sends the request and shows its view; then either the cell waits for `run`, or it is
+    left to the background.
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class GenerateCommand:
         self._check_options()
         # IPython ends every cell with a line break, whether the user typed one or not.
         self._body = cell.removesuffix("\n")
-        self._images = [find_image(name, shell.user_ns) for name in self.options.image]
+        self._names = ImageNames(self.options.image, shell, session.zones)
+        self._images: list[NamedImage] = []
         self._pending: ks.PendingRequest | None = None
         self._run: GenerationRun | None = None
 
@@ -52,6 +55,14 @@ class GenerateCommand:
     def returns_errors(self) -> bool:
         """Whether a request that fails gives a Result instead of an exception."""
         return bool((self.options.on_error or self._defaults["on_error"]) == "return")
+
+    def receive_images(self) -> None:
+        """Find the images; block until one is dropped if the line asks for that. Raises as `ImageNames.receive`."""
+        self._images = self._names.receive()
+
+    async def receive_images_async(self) -> None:
+        """The same in an awaiting cell."""
+        self._images = await self._names.receive_async()
 
     def begin(self, *, stop_hint: str) -> Result:
         """Send the request and show it. `stop_hint` says what to press if the button cannot work here."""
@@ -91,6 +102,10 @@ class GenerateCommand:
         if self._run is not None:
             self._run.end()
 
+    @property
+    def _sources(self) -> list[Any]:
+        return [image.source for image in self._images]
+
     def _check_options(self) -> None:
         options = self.options
         name = options.output
@@ -126,7 +141,7 @@ class GenerateCommand:
         before = (chat.system, chat.turns.copy())
         chat.system = self.options.system or chat.system
         try:
-            turn = chat.ask(body, cell_id(self._shell), self._shell.execution_count, self._images)
+            turn = chat.ask(body, cell_id(self._shell), self._shell.execution_count, self._sources)
             prompt = llm.render_chat(chat.messages(turn), split_special_tokens=True)
             return submit(prompt), turn
         except BaseException:
@@ -142,7 +157,7 @@ class GenerateCommand:
         raw = self._defaults["raw"] if options.raw is None and not needs_chat else options.raw
         if raw or tokenizer is None or (not tokenizer.chat_templates and not needs_chat):
             return body
-        messages = [user_message(body, self._images)]
+        messages = [user_message(body, self._sources)]
         if options.system:
             messages.insert(0, {"role": "system", "content": options.system})
         return llm.render_chat(messages, split_special_tokens=True)
@@ -205,6 +220,8 @@ class GenerateCommand:
         return result
 
     def _show(self, pending: ks.PendingRequest, result: Result, stop_hint: str) -> None:
+        if choose_ui(self._shell, self._defaults["ui"]) != "plain":
+            show_images(self._images)
         view = choose_view(
             self._shell, self._defaults["ui"],
             num_answers=pending.params.n,

@@ -134,8 +134,9 @@ def _add_prompt(parser: OptionParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="a picture for the model: a variable (PIL image, array, figure, bytes, ...), a path or a URL; may be "
-        "given several times, order kept",
+        help="a picture for the model: a variable (drop zone, PIL image, array, figure, bytes, ...), a path or a URL; "
+        "drop or clipboard: shows a drop zone here and waits for a picture; attachment[:NAME]: of the Markdown cell "
+        "above, as saved; may be given several times, order kept",
     )
     group.add_argument(
         "--priority",

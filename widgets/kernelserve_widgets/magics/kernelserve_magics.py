@@ -87,6 +87,7 @@ class KernelServeMagics(Magics):
     def generate(self, line: str, cell: str) -> Result | None:
         command = self._command(line, cell)
         try:
+            command.receive_images()
             result = command.begin(stop_hint=_USE_INTERRUPT)
             if command.options.background:
                 command.run.finish_in_background()
@@ -102,6 +103,7 @@ class KernelServeMagics(Magics):
             command = self._command(line, cell)
             hint = "" if buttons_work_while_awaiting() else _USE_INTERRUPT
             try:
+                await command.receive_images_async()
                 result = command.begin(stop_hint=hint)
                 if command.options.background:
                     command.run.finish_in_background()

@@ -118,8 +118,10 @@ function createPad(store, root, picker) {
     return pad;
   }
   const full = state.pictures.length > 0 && !state.asking;
-  const again = state.brief ? "Another picture? Drop it here, and run the cell again" : "Drop more pictures here";
-  const [title, hint] = QUESTIONS[state.asking] || [full ? again : "Drop pictures here", full ? "" : "or paste them with Ctrl+V"];
+  const other = state.brief ? "Another picture? Drop it here, and run the cell again" : "Run the cell again, or drop another";
+  const again = state.replaces ? other : "Drop more pictures here";
+  const then = state.replaces ? "then run the cell again" : "or paste them with Ctrl+V";
+  const [title, hint] = QUESTIONS[state.asking] || [full ? again : "Drop pictures here", full ? "" : then];
   const words = make("div", "ks-words");
   words.append(make("div", "ks-title", title));
   if (hint) words.append(make("div", "ks-hint", hint));

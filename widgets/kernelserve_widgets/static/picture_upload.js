@@ -132,7 +132,7 @@ function createUploads(model, limits, tell) {
         const name = label || file.name || "picture";
         return { key, name, file, size: 0, got: 0, slow: false, ended: false, problem: "", wake: () => {} };
       });
-      jobs.push(...made);
+      jobs.splice(0, jobs.length, ...jobs.filter((job) => !job.problem), ...made); // old messages were read
       tell();
       for (const job of made) line = line.then(() => job.ended || run(job, batch));
       line = line.then(() => dead || model.send({ kind: "end", batch }));
