@@ -81,6 +81,8 @@ class SharedImageReceiver:
     def __init__(self, client_pid: int) -> None:
         self._pid = client_pid
         self._reader: SegmentReader | None = None
+        self._last: dict[int, dict[str, WireArray]] = {}
+        """Generation -> arrays of the last request: its other answers, or the next question, have them too."""
 
     def unpack(self, request: EngineCoreRequest) -> bool:
         """Copy the arrays out of the segment. False: one was overwritten, the request must be sent again.
@@ -92,19 +94,20 @@ class SharedImageReceiver:
             place, feature.shared = feature.shared, None
             if place is None:
                 continue
-            if place.generation not in found:
-                if self._reader is None or self._reader.secret != place.secret:
-                    self.close()
-                    self._reader = SegmentReader(self._pid, place)
-                data = self._reader.read(place)
-                if data is None:
-                    return False
-                found[place.generation] = data
-            feature.data = found[place.generation]
+            if self._reader is None or self._reader.secret != place.secret:
+                self.close()
+                self._reader = SegmentReader(self._pid, place)
+            data = found.get(place.generation) or self._last.get(place.generation)
+            data = data or self._reader.read(place)
+            if data is None:
+                return False
+            found[place.generation] = feature.data = data
+        self._last = found
         return True
 
     def close(self) -> None:
         """Let go of the segment."""
+        self._last = {}
         if self._reader is not None:
             self._reader.close()
             self._reader = None

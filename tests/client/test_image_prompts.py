@@ -13,6 +13,7 @@ from kernelserve.client.chat_prompt import ChatPrompt
 from kernelserve.client.input_processor import InputProcessor
 from kernelserve.client.prompt import prompt_chars
 from kernelserve.client.tokenizer import ClientTokenizer
+from kernelserve.config import EngineConfig
 from kernelserve.errors import InvalidRequestError
 from kernelserve.protocol import MultiModalFeatureSpec
 from kernelserve.sampling_params import SamplingParams
@@ -247,6 +248,17 @@ def test_the_same_picture_is_processed_once_and_twice_the_same(llava):
         }
     )
     assert other.requests[0].mm_features[0].mm_hash != first.mm_hash
+
+
+def test_a_cache_of_the_kind_none_keeps_nothing(tmp_path):
+    client = VisionClient("llava", tmp_path, config=EngineConfig(mm_processor_cache_type="none"))
+    try:
+        prompt = client.chat(PICTURES[0], PICTURES[0], "x")
+        first, second = client.process(prompt).requests[0].mm_features
+    finally:
+        client.input.close()
+    assert first.data is not second.data
+    assert (first.mm_hash, first.data) == (second.mm_hash, second.data)
 
 
 @pytest.mark.parametrize("kind", ["empty", "one pixel", "a line", "bomb", "jpeg cut to 1/2"])

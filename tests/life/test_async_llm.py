@@ -184,6 +184,7 @@ async def test_the_prefix_cache_can_be_reset(engine):
     assert (await anext(stream)).num_cached_tokens == 48  # T32: never all 64
     await wait_idle(engine)
     assert await engine.reset_prefix_cache()
+    assert await engine.reset_encoder_cache()
     stream = engine.generate(prompt, params(1))
     assert (await anext(stream)).num_cached_tokens == 0
 

@@ -78,6 +78,17 @@ def test_no_array_crosses_the_socket_and_each_is_written_once():
         assert arrived == make_request("ba")
 
 
+def test_the_answers_of_one_request_share_one_copy():
+    with both_sides(3) as (sender, receiver):
+        arrived = [cross(sender.pack(make_request("a", name))) for name in "pq"]
+        assert all(map(receiver.unpack, arrived))
+        first, second = (request.mm_features[0].data for request in arrived)
+        assert first is second
+        other = cross(sender.pack(make_request("b")))
+        assert receiver.unpack(other)
+        assert other == make_request("b")
+
+
 def test_an_image_never_overwrites_one_of_its_own_request():
     with both_sides(2) as (sender, receiver):
         assert sent(sender.pack(make_request("abc"))) == "c"
