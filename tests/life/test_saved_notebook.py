@@ -57,6 +57,8 @@ def test_b1_c7_the_saved_notebook_reads_without_a_kernel(serve: str) -> None:
             "%%generate --tokens -o c --max-tokens 10\nHello",
             "%timeline",
             "%dashboard close",
+            "%dashboard",
+            "%%generate --max-tokens 40\nHello",
         )
     )
     text = eval(outputs_of(notebook, 3)[0]["text"])
@@ -72,7 +74,12 @@ def test_b1_c7_the_saved_notebook_reads_without_a_kernel(serve: str) -> None:
                 f"cell {number}: {set(data)}"
             )
     assert _WIDGET not in str([set(o.get("data", {})) for o in outputs_of(notebook, 2)])
-    assert "image/png" in str([set(o.get("data", {})) for o in outputs_of(notebook, 1)])
+    # What a dashboard shows last: when it was closed, or else when the last cell had ended.
+    for cell, tokens in ((1, "30 tokens"), (8, "40 tokens")):
+        [dashboard] = [o["data"] for o in outputs_of(notebook, cell) if "image/png" in o["data"]]
+        assert tokens in dashboard["text/plain"]
+        assert "0 tok/s" in dashboard["text/plain"]
+    assert "40 tokens" not in str(outputs_of(notebook, 1))
     assert "image/png" in str([set(o.get("data", {})) for o in outputs_of(notebook, 6)])
     assert "model not found" not in saved
     html, _ = HTMLExporter().from_notebook_node(notebook)

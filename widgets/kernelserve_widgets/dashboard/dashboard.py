@@ -6,13 +6,14 @@ import importlib.util
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kernelserve_widgets.dashboard.dashboard_host import DashboardHost
 from kernelserve_widgets.dashboard.engine_watch import EngineWatch
 from kernelserve_widgets.dashboard.panel_text import as_text
 from kernelserve_widgets.drawing.theme import theme_of
-from kernelserve_widgets.shell import choose_ui, current_shell
+from kernelserve_widgets.shell import cell_id, choose_ui, current_shell
 from kernelserve_widgets.views.cell_display import CellDisplay, MimeBundle
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Dashboard:
         self._theme = theme
         theme_of(theme)
         self._wants_controls = controls
-        self._ui = choose_ui(current_shell(), ui)
+        self._shell = current_shell()
+        self._ui = choose_ui(self._shell, ui)
         self._lock = threading.RLock()
         self._watch = EngineWatch(host.running_llm)
         self._painter: Painter | None = None if self._ui == "plain" else _make_painter(theme)
@@ -61,6 +63,8 @@ class Dashboard:
         self._last_still: MimeBundle = ({}, {})
         self._last_change = 0.0
         self._is_still_current = False
+        self._has_news = False
+        """Whether something has changed since the last picture that every front end has heard of."""
         self._closed = False
 
     def show(self) -> None:
@@ -78,6 +82,7 @@ class Dashboard:
                 return
             self._host.dashboard = self
             self._closed = False
+            self._shell.events.register("post_run_cell", self._save)
         self._host.flusher.add(self)
 
     def close(self) -> None:
@@ -88,10 +93,11 @@ class Dashboard:
                 return
             self._closed = True
             self._host.dashboard = None
+            self._shell.events.unregister("post_run_cell", self._save)
             self._watch.look()
-            self._replace_by_still()
+            self._replace_by_still(self._place.replace_from_here)
             if self._controls is not None:
-                self._controls_place.replace({"text/plain": self._controls.as_text()})
+                self._controls_place.replace_from_here({"text/plain": self._controls.as_text()})
                 self._controls.close()
                 self._controls = None
 
@@ -121,9 +127,7 @@ class Dashboard:
             if self._closed:
                 return False
             began = time.thread_time()
-            if self._watch.look():
-                self._last_change = time.monotonic()
-                self._is_still_current = False
+            if self._look():
                 self._update_controls()
                 if self._draw():
                     cost = _COST_FACTOR * (time.thread_time() - began)
@@ -135,6 +139,23 @@ class Dashboard:
     @property
     def _mode(self) -> str:
         return "widget" if self._ui == "widget" and self._painter is not None else "display"
+
+    def _look(self) -> bool:
+        changed = self._watch.look()
+        if changed:
+            self._last_change = time.monotonic()
+            self._is_still_current, self._has_news = False, True
+        return changed
+
+    def _save(self, _: Any = None) -> None:
+        """Leave the picture when a cell and all work end, if the front end hears nothing between cells (nbclient)."""
+        if cell_id(self._shell) is not None:
+            return
+        with self._lock:
+            self._look()
+            if self._has_news and self._watch.is_idle and not self._closed:
+                self._has_news = False
+                self._replace_by_still(self._place.replace_from_here)
 
     def _is_at_rest(self) -> bool:
         return self._watch.is_at_rest and time.monotonic() - self._last_change > _REST_S
@@ -164,10 +185,10 @@ class Dashboard:
         still, size = self._last_still  # for readers of a notebook that is saved now
         self._place.replace(still | self._live.bundle, size)
 
-    def _replace_by_still(self) -> None:
+    def _replace_by_still(self, replace: Callable[..., None] | None = None) -> None:
         """Put a picture in the place of the widgets, and close them."""
         self._last_still = self._still()
-        self._place.replace(*self._last_still)
+        (replace or self._place.replace)(*self._last_still)
         self._is_still_current = True
         if self._live is not None:
             self._live.close()

@@ -35,6 +35,12 @@ class CellDisplay:
         """Show another MIME bundle in its place; the first one if none was shown yet."""
         self.run(self._publish, data, metadata, self._shown)
 
+    def replace_from_here(
+        self, data: dict[str, Any], metadata: dict[str, Any] | None = None
+    ) -> None:
+        """The same as a message of the cell that runs now: nbclient hears no other cell. For the last word only."""
+        self._publish(data, metadata, self._shown)
+
     def run(self, call: Callable[..., T], *args: Any) -> T:
         """Call something whose messages are to belong to the cell."""
         return self._context.copy().run(call, *args)
