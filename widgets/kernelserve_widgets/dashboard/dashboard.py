@@ -26,6 +26,8 @@ __all__ = ["Dashboard"]
 _MIN_INTERVAL_S = {"widget": 0.25, "display": 1.0}
 _COST_FACTOR = 60.0
 """Drawing may take a sixtieth of one core."""
+_NEWEST = 0.25
+"""Weight of the newest frame in the average of what they cost."""
 _REST_S = 2.0
 
 
@@ -47,6 +49,8 @@ class Dashboard:
         self.min_interval_s = _MIN_INTERVAL_S["widget"]
         self.num_frames = 0
         """Frames drawn so far."""
+        self._frame_cost = 0.0
+        """Seconds of processor time that a frame takes, on average."""
         self._host = host
         self._theme = theme
         theme_of(theme)
@@ -130,8 +134,7 @@ class Dashboard:
             if self._look():
                 self._update_controls()
                 if self._draw():
-                    cost = _COST_FACTOR * (time.thread_time() - began)
-                    self.min_interval_s = max(_MIN_INTERVAL_S[self._mode], cost)
+                    self._pace(time.thread_time() - began)
             elif not self._is_still_current and self._is_at_rest():
                 self._replace_by_still()
             return True
@@ -139,6 +142,13 @@ class Dashboard:
     @property
     def _mode(self) -> str:
         return "widget" if self._ui == "widget" and self._painter is not None else "display"
+
+    def _pace(self, seconds: float) -> None:
+        """Let frames be as far apart as they cost on average; one that was expensive by chance counts little."""
+        if self._frame_cost:
+            seconds = (1 - _NEWEST) * self._frame_cost + _NEWEST * seconds
+        self._frame_cost = seconds
+        self.min_interval_s = max(_MIN_INTERVAL_S[self._mode], _COST_FACTOR * seconds)
 
     def _look(self) -> bool:
         changed = self._watch.look()
