@@ -42,7 +42,10 @@ def test_any_bands_written_in_any_order_come_back(height, width, seed, data):
         png.pixels[top:bottom] = random.integers(0, 30, (bottom - top, width))
         png.touch(top, bottom)
         expected = palette.pixels(png.pixels)[..., :3]
-        assert (read(png.encode()) == expected).all()
+        encoded = png.encode()
+        assert (read(encoded) == expected).all()
+        packed = encoded[encoded.index(b"IDAT") + 4 : -16]
+        assert len(zlib.decompress(packed)) == height * (1 + width)  # fails for a wrong check sum
 
 
 def test_nothing_is_made_anew_while_nothing_is_touched():

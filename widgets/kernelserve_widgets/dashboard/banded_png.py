@@ -16,6 +16,7 @@ __all__ = ["BandedPng"]
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _ZLIB_HEADER = b"\x78\x01"
 _NO_HEADER = -15
+_ADLER_BASE = 65521
 
 
 class BandedPng:
@@ -36,6 +37,8 @@ class BandedPng:
         self.pixels: Indices = self._rows[:, 1:]
         """Numbers of the palette, [height, width]."""
         self._bands: dict[tuple[int, int], bytes] = dict.fromkeys(pairwise([0, *cuts, height]), b"")
+        self._sums = dict.fromkeys(self._bands, 1)
+        """Adler-32 of the rows of each band."""
         self._last = b""
 
     def touch(self, top: int, bottom: int) -> None:
@@ -50,7 +53,7 @@ class BandedPng:
             for band, packed in self._bands.items():
                 if not packed:
                     self._bands[band] = self._compress(*band)
-            check = struct.pack(">I", zlib.adler32(self._rows.data))
+            check = struct.pack(">I", self._sum_of_all())
             data = b"".join([_ZLIB_HEADER, *self._bands.values(), check])
             chunks = [
                 _chunk(b"IHDR", self._header),
@@ -62,10 +65,20 @@ class BandedPng:
         return self._last
 
     def _compress(self, top: int, bottom: int) -> bytes:
+        self._sums[top, bottom] = zlib.adler32(self._rows[top:bottom].data)
         compressor = zlib.compressobj(self._level, zlib.DEFLATED, _NO_HEADER)
         is_last = bottom == len(self._rows)
         packed = compressor.compress(self._rows[top:bottom].data)
         return packed + compressor.flush(zlib.Z_FINISH if is_last else zlib.Z_FULL_FLUSH)
+
+    def _sum_of_all(self) -> int:
+        """Return the Adler-32 of all rows: half of it adds bytes up, the other half adds those sums up."""
+        low, high = 1, 0
+        for (top, bottom), band in self._sums.items():
+            num_bytes = (bottom - top) * self._rows.shape[1]
+            high = (high + num_bytes * (low - 1) + (band >> 16)) % _ADLER_BASE
+            low = (low + (band & 0xFFFF) - 1) % _ADLER_BASE
+        return high << 16 | low
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
