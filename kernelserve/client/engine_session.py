@@ -152,6 +152,7 @@ class EngineSession:
         self.tokenizer = tokenizer
         self._output_processor = OutputProcessor(tokenizer)
         self._core = core
+        self.input_processor.prepare()
         self.started.set_result(ready)
 
     async def _execute_commands(self) -> None:

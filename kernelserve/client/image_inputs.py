@@ -34,7 +34,7 @@ class ImageInput:
 
 
 class ImageInputs:
-    """The images of one model. Thread-safe; the processor starts with the first image."""
+    """The images of one model. Thread-safe."""
 
     def __init__(
         self,
@@ -75,6 +75,10 @@ class ImageInputs:
                     raise
                 raise InvalidRequestError(f"image {number} of {len(sources)}: {error}") from error
         return inputs
+
+    def prepare(self) -> None:
+        """Begin to start the processor, which takes longer than any image."""
+        self._processor.prepare()
 
     def close(self) -> None:
         """End the processor's process."""

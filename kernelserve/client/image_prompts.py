@@ -57,6 +57,10 @@ class ImagePrompts:
             ids = self._tokenizer.with_bos(ids)
         return EncodedPrompt(plain_text(text, placeholder), ids, self._place(ids, inputs))
 
+    def prepare(self) -> None:
+        """Begin to start what processes images."""
+        self._images.prepare()
+
     def close(self) -> None:
         """Let go of what processes images."""
         self._images.close()

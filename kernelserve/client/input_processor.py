@@ -87,6 +87,11 @@ class InputProcessor:
         ]
         return request
 
+    def prepare(self) -> None:
+        """Begin to start the process that images are processed in, if the model takes any."""
+        if self._image_prompts is not None:
+            self._image_prompts.prepare()
+
     def close(self) -> None:
         """End the process that images are processed in, if there is one."""
         if self._image_prompts is not None:

@@ -32,7 +32,9 @@ _QUIET = {
 
 
 class ProcessorProcess:
-    """Starts with the first use, and again after it ended; ends when it is closed or this process ends. Thread-safe.
+    """Starts with the first use or with `prepare`, and again after it ended. Thread-safe.
+
+    It ends when it is closed or this process ends.
 
     A process of its own, because transformers in the kernel would bring torch with it, and because neither a crash
     nor the memory of an image library is the kernel's or the engine's business.
@@ -44,12 +46,16 @@ class ProcessorProcess:
         self._popen: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._placeholder = ""
-        self._closed = False
+        self._closed = threading.Event()
 
     @property
     def pid(self) -> int | None:
         """Of the process, if it has been started."""
         return self._popen.pid if self._popen else None
+
+    def prepare(self) -> None:
+        """Begin to start it, so that the first image need not wait. If that fails, whoever uses it hears why."""
+        threading.Thread(target=self._prepare, name="image-processor-start", daemon=True).start()
 
     def placeholder(self) -> str:
         """Return what stands for one image in a prompt. Raises EngineRequestError if the processor cannot load."""
@@ -70,11 +76,15 @@ class ProcessorProcess:
 
     def close(self) -> None:
         """End the process for good. Whoever waits for it gets an EngineRequestError."""
-        self._closed = True
+        self._closed.set()
         if (popen := self._popen) is not None:
             popen.kill()  # frees the lock if it is busy
         with self._lock:
             self._end()
+
+    def _prepare(self) -> None:
+        with contextlib.suppress(EngineRequestError):
+            self.placeholder()
 
     def _exchange(self, task: ImageTask | None) -> ProcessorReply:
         """Send a task and return its reply. Whatever interrupts this ends the process: its answer would be lost."""
@@ -97,7 +107,7 @@ class ProcessorProcess:
 
     def _start(self) -> None:
         self._end()
-        if self._closed:
+        if self._closed.is_set():
             raise EngineRequestError("the engine was closed, and with it its image processor")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in _end)
         self._popen = subprocess.Popen(
@@ -109,6 +119,8 @@ class ProcessorProcess:
             bufsize=0,
             start_new_session=True,
         )
+        if self._closed.is_set():
+            self._popen.kill()  # `close` has found nothing to kill, and waits for the lock
         reply = self._call(self._spec, _START_TIMEOUT_S)
         if reply.failure is not None:
             raise EngineRequestError(

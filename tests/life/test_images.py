@@ -15,7 +15,7 @@ import pytest
 
 import kernelserve as ks
 from tests.helpers.bad_sources import bad_sources
-from tests.helpers.leftovers import assert_nothing_left
+from tests.helpers.leftovers import assert_nothing_left, wait_until
 from tests.helpers.pictures import data_url, encode, random_picture
 from tests.helpers.tiny_vision_models import VISION_ARCHITECTURES
 from tests.helpers.vision_reference import VisionReference
@@ -75,6 +75,8 @@ def scores(output: ks.RequestOutput) -> list[float]:
 def test_a_chat_with_pictures_equals_transformers(arch, tmp_path, runtime_folder):
     reference = VisionReference(arch, tmp_path)
     with ks.LLM(str(reference.folder), **OPTIONS | {"name": arch}) as llm:
+        processor = llm._handle.open().input_processor._image_prompts._images._processor  # type: ignore[union-attr]
+        wait_until(lambda: processor.pid is not None, "it starts only with an image", timeout=20)
         chat = message(PICTURES[0], "\nwhat is in the", PICTURES[1])
         [output] = llm.chat(chat, SCORED, use_tqdm=False)
         assert output.prompt is not None

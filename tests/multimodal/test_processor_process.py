@@ -20,6 +20,7 @@ from kernelserve.multimodal.frame_pipe import FramePipe
 from kernelserve.multimodal.processor_messages import ImageTask, ProcessorSpec
 from kernelserve.multimodal.processor_process import ProcessorProcess
 from kernelserve.wire import WireArray
+from tests.helpers.leftovers import wait_until
 from tests.helpers.tiny_processors import PROCESSORS, make_tiny_processor
 
 pytestmark = pytest.mark.process
@@ -94,6 +95,46 @@ def test_t59_a_refusal_harms_nobody_else(processor):
         processor.process(task(size={"no_such_edge": 1}))
     assert processor.process(task()) == good
     assert processor.pid == pid
+
+
+def test_it_can_be_started_before_the_first_image(processor):
+    processor.prepare()
+    wait_until(lambda: processor._placeholder == "<image>", "it is not there", timeout=60)
+    pid = processor.pid
+    assert processor.process(task()).expansion == "<image>" * 16
+    assert processor.pid == pid
+
+
+def test_closing_ends_a_start_at_any_moment(folder):
+    others, began = image_processors(), time.monotonic()
+    for delay in (0.0, 0.001, 0.01, 0.1):
+        process = ProcessorProcess(ProcessorSpec(str(folder), str(folder)))
+        process.prepare()
+        time.sleep(delay)
+        process.close()
+        assert process.pid is None
+        with pytest.raises(EngineRequestError, match="closed"):
+            process.placeholder()
+    wait_until(
+        lambda: "image-processor-start" not in {thread.name for thread in threading.enumerate()},
+        "a start goes on",
+    )
+    assert image_processors() == others
+    assert time.monotonic() - began < 30
+
+
+def image_processors() -> set[int]:
+    """Processes that run image processors for this one."""
+    pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+    return {pid for pid, command in commands.items() if b"kernelserve.multimodal" in command}
+
+
+def test_a_start_that_fails_is_told_to_whoever_uses_it(tmp_path):
+    process = ProcessorProcess(ProcessorSpec(str(tmp_path), str(tmp_path)))
+    process._prepare()
+    with pytest.raises(EngineRequestError, match=str(tmp_path)):
+        process.placeholder()
 
 
 def test_it_starts_again_after_it_was_killed(processor):
