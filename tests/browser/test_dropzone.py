@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
+from playwright.sync_api import WebSocket
 
 from tests.helpers.pictures import encode, random_picture
 from tests.helpers.zone_page import ZonePage
@@ -35,6 +37,11 @@ def pictures(count: int) -> list[bytes]:
     return [encode(random_picture(200, 150, seed)) for seed in range(count)]
 
 
+def note_sizes(sizes: list[int], socket: WebSocket) -> None:
+    """Note the size of everything that the page sends to a kernel."""
+    socket.on("framesent", lambda frame: sizes.append(len(frame)))
+
+
 def large_photo(path: Path) -> Path:
     """Write a photo of more than 25 MB whose camera was held upright: red above, blue below, as it is to be seen."""
     noise = np.random.default_rng(0).integers(0, 256, (2304, 3072, 3), dtype=np.uint8)
@@ -48,11 +55,17 @@ def large_photo(path: Path) -> Path:
 
 
 def test_c12_every_way_in_and_every_refusal_is_said(lab, open_notebook, server, tmp_path) -> None:
+    sent: list[int] = []
+    watch = partial(note_sizes, sent)
+    lab.page.on("websocket", watch)
     open_notebook("import kernelserve as ks\nzone = ks.dropzone()", FACTS, "zone.clear()")
+    lab.page.remove_listener("websocket", watch)
     lab.run(0)
     zone = ZonePage(lab, 0).wait()
     lab.screenshot("dropzone-empty")
-    first, second, third = pictures(3)
+    first, second = pictures(2)
+    noise = np.random.default_rng(0).integers(0, 256, (900, 800, 3), dtype=np.uint8)
+    third = encode(Image.fromarray(noise))
     zone.drop(("a.png", "image/png", first))
     zone.wait_for_pictures(1)
     zone.node.focus()
@@ -102,6 +115,7 @@ def test_c12_every_way_in_and_every_refusal_is_said(lab, open_notebook, server, 
     assert zone.node.evaluate("zone => zone.contains(document.activeElement)"), "focus stays here"
     lab.run(2)
     zone.wait_for_pictures(0)
+    assert 500_000 < max(sent) < 1_000_000, "chunks below 1 MB"
 
 
 def test_c13_running_cells_get_pictures_and_a_restart_keeps_them(
@@ -213,6 +227,7 @@ def test_c13_a_cell_asks_for_its_picture_and_has_it_after_a_restart(
     lab.interrupt_kernel()
     lab.wait_idle(5)
     assert lab.cell_outputs(3)[-1] == error
+    lab.set_cell(3, "%%time\n" + lab.cell_source(3))  # a cell that blocks
     lab.run_cell(3)
     zone.node.get_by_text("Press Ctrl+V here").wait_for()
     zone.node.focus()
@@ -220,6 +235,8 @@ def test_c13_a_cell_asks_for_its_picture_and_has_it_after_a_restart(
     lab.wait_idle(30)
     assert value(lab, 2) == before, "the same picture, by another way"
     lab.screenshot("clipboard-answered")
+    lab.set_cell(3, "%engine stop")
+    lab.run(3)
 
 
 @pytest.fixture(scope="module")
@@ -228,5 +245,5 @@ def vision_model(tmp_path_factory) -> str:
     from tests.helpers.vision_reference import VisionReference
 
     folder = VisionReference("llava", tmp_path_factory.mktemp("models") / "llava").folder
-    options = "--dtype float32 --device cpu --num-gpu-blocks 200 --num-threads 1"
+    options = "--dtype float32 --device cpu --num-gpu-blocks 200 --num-threads 1 --lifetime linger"
     return f"%load_ext kernelserve\n%serve {folder} {options}"

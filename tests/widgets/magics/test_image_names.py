@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from pathlib import Path
 
 import pytest
 
@@ -101,10 +102,22 @@ def test_without_widgets_drop_is_one_clear_error_unless_it_has_its_picture() -> 
     assert label.startswith("images/"), "as after a restart, when nothing is left but the files"
 
 
+def test_a_lost_picture_is_said_and_no_other_takes_its_place() -> None:
+    zone = fill(DropZones(), 1, 2)
+    (Path.cwd() / zone[0].file).unlink()
+    for shell, name in ((Shell(), "drop"), (Shell(zone=DropZones().of_cell()), "zone")):
+        with pytest.raises(
+            ks.InvalidRequestError, match=r"lost a picture: .*No such file.*Drop it"
+        ):
+            received(shell, name, zones=DropZones())
+    again = fill(DropZones(), 3)
+    again.check()
+
+
 def test_a_kernel_that_hears_nothing_while_it_runs_says_what_to_do(monkeypatch) -> None:
     shown = []
     zones = DropZones()
-    monkeypatch.setattr(image_names, "choose_ui", lambda _: "widget")
+    monkeypatch.setattr(image_names, "choose_ui", lambda *_: "widget")
     monkeypatch.setattr(image_names, "buttons_work_while_awaiting", lambda: False)
     monkeypatch.setattr(zones.of_cell(), "show", lambda: shown.append(True))
     names = ImageNames(["drop"], Shell(), zones)

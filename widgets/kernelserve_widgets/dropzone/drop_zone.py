@@ -40,7 +40,8 @@ class DropZone:
         self._of_cell = of_cell
         self._limits = limits or ZoneLimits(ks.ImageLimits())
         self._lock = threading.RLock()
-        self._pictures, self._problems = folder.recall(key)
+        self._pictures, self._lost = folder.recall(key)
+        self._problems: list[str] = []
         self._batch: list[Picture] = []
         self._batch_name: str | None = None
         self._waits = DropWaits()
@@ -73,6 +74,7 @@ class DropZone:
         """Take all pictures out. Their files stay."""
         with self._lock:
             self._pictures.clear()
+            self._lost.clear()
             self._problems.clear()
             self._changed()
 
@@ -118,6 +120,12 @@ class DropZone:
 
     # -- what the magics need
 
+    def check(self) -> None:
+        """Raise InvalidRequestError if a picture of the zone is lost: what is left would be another question."""
+        with self._lock:
+            if self._lost:
+                raise ks.InvalidRequestError(f"the drop zone lost a picture: {self._lost[0]}")
+
     def ask(self, what: str) -> None:
         """Show it as a question: `drop` or `clipboard`."""
         with self._lock:
@@ -154,7 +162,7 @@ class DropZone:
             return {
                 "pictures": [picture_json(one) for one in self._pictures],
                 "line": zone_line(self._pictures),
-                "problems": self._problems.copy(),
+                "problems": [*self._lost, *self._problems],
                 "asking": self._asking,
                 "brief": self._is_brief,
                 "replaces": self._of_cell,
@@ -172,6 +180,7 @@ class DropZone:
                 )
             if is_new_batch:
                 self._batch_name, self._batch = batch, []
+                self._lost.clear()
                 self._problems.clear()
             try:
                 picture = self._folder.keep(picture)

@@ -46,7 +46,7 @@ class GenerateCommand:
         self._check_options()
         # IPython ends every cell with a line break, whether the user typed one or not.
         self._body = cell.removesuffix("\n")
-        self._names = ImageNames(self.options.image, shell, session.zones)
+        self._names = ImageNames(self.options.image, shell, session.zones, ui=defaults["ui"])
         self._images: list[NamedImage] = []
         self._pending: ks.PendingRequest | None = None
         self._run: GenerationRun | None = None

@@ -22,6 +22,7 @@ IMAGE_WORDS = ("attachment", "clipboard", "drop")
 """Names with a meaning of their own, where no variable has them."""
 _FROM_CELL = ("clipboard", "drop")
 _MAX_LABEL_CHARS = 80
+_ENDED = "the wait for a picture was ended"
 
 
 class ImageNames:
@@ -31,10 +32,16 @@ class ImageNames:
     a variable or a file is judged when the request is made.
     """
 
-    def __init__(self, names: Sequence[str], shell: Any, zones: DropZones) -> None:
-        """Raises InvalidRequestError for a name that means nothing, before anybody is asked for anything."""
+    def __init__(
+        self, names: Sequence[str], shell: Any, zones: DropZones, *, ui: str = "auto"
+    ) -> None:
+        """`ui` is how the notebook shows things: see `choose_ui`.
+
+        Raises InvalidRequestError for a name that means nothing, before anybody is asked for anything.
+        """
         self._shell = shell
         self._zones = zones
+        self._ui = ui
         self._entries = [_find(name, shell) for name in names]
         self._question = next((one for one in self._entries if isinstance(one, str)), "")
 
@@ -47,6 +54,8 @@ class ImageNames:
         if zone is not None:
             try:
                 zone.wait_for_drop_blocking()
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(_ENDED) from None
             finally:
                 zone.ask("")
         return self._all()
@@ -57,8 +66,8 @@ class ImageNames:
         if zone is not None:
             try:
                 await zone.wait_for_drop()
-            except asyncio.CancelledError:
-                raise KeyboardInterrupt("the wait for a picture was ended") from None
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                raise KeyboardInterrupt(_ENDED) from None
             finally:
                 zone.ask("")
         return self._all()
@@ -68,11 +77,8 @@ class ImageNames:
         if not self._question:
             return None
         zone = self._zones.of_cell()
-        can_show = choose_ui(self._shell) == "widget"
-        if zone.images:
-            if can_show:
-                zone.fold()
-                zone.show()
+        can_show = choose_ui(self._shell, self._ui) == "widget"
+        if self._is_filled(zone, can_show=can_show):
             return None
         if not can_show:
             raise InvalidRequestError(
@@ -88,6 +94,22 @@ class ImageNames:
         zone.ask(self._question)
         zone.show()
         return zone
+
+    @staticmethod
+    def _is_filled(zone: DropZone, *, can_show: bool) -> bool:
+        """Whether the zone has pictures; then it is shown in one line. Raises InvalidRequestError if one is lost."""
+        try:
+            zone.check()
+        except InvalidRequestError:
+            if can_show:
+                zone.show()  # with the reason, and a place for another one
+            raise
+        if not zone.images:
+            return False
+        zone.fold()
+        if can_show:
+            zone.show()
+        return True
 
     def _all(self) -> list[NamedImage]:
         zone = self._zones.of_cell() if self._question else None
@@ -110,6 +132,7 @@ def _find(name: str, shell: Any) -> list[NamedImage] | str:
         value = variables[name]
         if not isinstance(value, DropZone):
             return [NamedImage(name, value)]
+        value.check()
         if not value.images:
             raise InvalidRequestError(
                 f"--image {name}: the drop zone is empty: drop, paste or choose a picture in it first"

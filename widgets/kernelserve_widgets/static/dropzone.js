@@ -125,6 +125,7 @@ function createPad(store, root, picker) {
   const words = make("div", "ks-words");
   words.append(make("div", "ks-title", title));
   if (hint) words.append(make("div", "ks-hint", hint));
+  if (state.brief && state.line) words.append(make("code", "ks-line", state.line));
   const paste = async () => {
     try {
       uploads.add(await readClipboard(), "pasted picture");
