@@ -144,3 +144,45 @@ def test_names_are_text_and_everything_has_a_label(page) -> None:
     for name in names[:3]:
         page.page.keyboard.press("Tab")
         assert page.page.evaluate("document.activeElement.getAttribute('aria-label')") == name
+
+
+_PASTE = """(data) => {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    const clipboardData = new DataTransfer();
+    clipboardData.items.add(new File([bytes], "image.png", { type: "image/png" }));
+    const event = new ClipboardEvent("paste", { bubbles: true, cancelable: true, clipboardData });
+    document.activeElement.dispatchEvent(event);
+    return event.defaultPrevented;
+}"""
+
+
+def test_a_paste_goes_where_the_pointer_is_but_not_away_from_an_editor(page) -> None:
+    data = base64.b64encode(encode(random_picture(20, 20))).decode()
+    page.page.mouse.move(5, 600)
+    assert not page.page.evaluate(_PASTE, data), "neither focus nor pointer is here"
+    page.page.locator(".ks-drop").hover()
+    assert page.page.evaluate(_PASTE, data)
+    assert wait_for_sent(page, 2)[0]["name"] == "pasted picture"
+    page.page.evaluate("document.body.append(document.createElement('textarea'))")
+    page.page.evaluate("document.querySelector('textarea').focus()")
+    assert not page.page.evaluate(_PASTE, data)
+
+
+def test_what_the_browser_cannot_read_is_sent_as_it_is_below_the_limit_and_said_above(page) -> None:
+    drop_zeros = """(size) => {
+        const transfer = new DataTransfer();
+        transfer.items.add(new File([new Uint8Array(size)], "scan.tif", { type: "image/tiff" }));
+        const event = new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: transfer });
+        document.querySelector(".ks-pad").dispatchEvent(event);
+    }"""
+    page.page.evaluate(drop_zeros, 2 * CHUNK)
+    begin, *chunks = wait_for_sent(page, 3)
+    assert (begin["bytes"], len(chunks)) == (2 * CHUNK, 2)
+    page.emit(0, {"landed": begin["upload"]})
+    wait_for_sent(page, 1)
+    limit = ks.ImageLimits().max_bytes
+    page.page.evaluate(drop_zeros, limit + 100_000)
+    page.page.locator(".ks-problem").wait_for()
+    assert "scan.tif: it has 67.2 MB, the limit is 67.1 MB" in problem(page)
+    assert "make it smaller" in problem(page)
+    assert [one["kind"] for one in wait_for_sent(page, 1)] == ["end"]
