@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 
 from kernelserve.process_identity import is_process_alive
@@ -33,10 +33,14 @@ def left_files(runtime_folder: Path) -> list[str]:
     return [p.name for p in runtime_folder.rglob("*") if p.name != "registry.lock"]
 
 
-def assert_nothing_left(runtime_folder: Path, timeout: float = 5) -> None:
-    """Fail unless the engines and their files are gone in time."""
+def assert_nothing_left(
+    runtime_folder: Path, timeout: float = 5, *, shared_before: Set[str] | None = None
+) -> None:
+    """Fail unless the engines, their files and what is new in shared memory are gone in time."""
     wait_until(lambda: not engine_pids(runtime_folder), "an engine is left", timeout)
     wait_until(lambda: not left_files(runtime_folder), "files are left", timeout)
+    if shared_before is not None:
+        wait_until(lambda: shared_memory() <= shared_before, "shared memory is left", timeout)
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = 5) -> None:
@@ -48,6 +52,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 5) -> 
 
 
 def shared_memory() -> set[str]:
-    """Names in /dev/shm."""
+    """Names in /dev/shm, without those of Chromium, which may run beside."""
     folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return {name for name in names if "chromium" not in name}

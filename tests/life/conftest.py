@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers.kernel import Kernel, start_kernel
 from tests.helpers.leftovers import assert_nothing_left, shared_memory
+from tests.helpers.shared_kernels import SharedKernels
 
 StartKernel = Callable[[], Kernel]
 
@@ -20,14 +21,28 @@ def runtime_folder(tmp_path_factory, monkeypatch) -> Iterator[Path]:
     shm_before = shared_memory()
     monkeypatch.setenv("KERNELSERVE_RUNTIME_DIR", str(folder))
     yield folder
-    assert_nothing_left(folder, timeout=8)
-    assert shared_memory() <= shm_before
+    assert_nothing_left(folder, timeout=8, shared_before=shm_before)
 
 
 @pytest.fixture
 def ipykernel(request) -> str:
     """Which ipykernel the kernels of the test run; `on_both_ipykernels` asks for one after the other."""
     return str(getattr(request, "param", "ipykernel7"))
+
+
+@pytest.fixture(scope="module")
+def shared_kernels(tmp_path_factory) -> Iterator[SharedKernels]:
+    """The kernels of `shared_kernel`."""
+    kernels = SharedKernels(tmp_path_factory.mktemp("rt"))
+    yield kernels
+    kernels.close()
+
+
+@pytest.fixture
+def shared_kernel(shared_kernels, ipykernel) -> Iterator[Kernel]:
+    """One kernel for all tests of a module that leave it usable, without engine and variables for each."""
+    yield shared_kernels.get(ipykernel)
+    shared_kernels.clean(ipykernel)
 
 
 @pytest.fixture

@@ -27,9 +27,18 @@ SHOW = "dash = Dashboard(NotebookSession.current()); dash.show()"
 
 
 @pytest.fixture
-def front(kernel) -> FrontEnd:
-    front = FrontEnd(kernel)
-    front.ok(START)
+def front(shared_kernel) -> FrontEnd:
+    return begin(FrontEnd(shared_kernel))
+
+
+@pytest.fixture
+def new_front(new_kernel) -> FrontEnd:
+    """In a kernel of its own, for tests that take packages out of it."""
+    return begin(FrontEnd(new_kernel()))
+
+
+def begin(front: FrontEnd) -> FrontEnd:
+    front.ok(f"import kernelserve as ks, time\n{START}")
     return front
 
 
@@ -168,7 +177,8 @@ def test_a_change_of_a_field_reaches_the_engine(front):
     assert cell.error is None
 
 
-def test_without_ipywidgets_the_picture_itself_is_replaced(front):
+def test_without_ipywidgets_the_picture_itself_is_replaced(new_front):
+    front = new_front
     front.ok("import sys; sys.modules['ipywidgets'] = None; sys.modules['anywidget'] = None")
     cell = front.run('dash = Dashboard(NotebookSession.current(), ui="display"); dash.show()')
     assert cell.error is None, cell.traceback
@@ -183,7 +193,8 @@ def test_without_ipywidgets_the_picture_itself_is_replaced(front):
     assert front.comms == {}
 
 
-def test_without_matplotlib_it_is_text(front):
+def test_without_matplotlib_it_is_text(new_front):
+    front = new_front
     front.ok("import sys; sys.modules['matplotlib'] = None")
     cell = show(front)
     assert [data.keys() for data in outputs(cell)[1:]] == [{"text/plain"}]

@@ -23,8 +23,14 @@ def model(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def front(new_kernel) -> FrontEnd:
-    front = FrontEnd(new_kernel())
+def runtime_folder(shared_kernels) -> Path:
+    folder: Path = shared_kernels.runtime_folder
+    return folder
+
+
+@pytest.fixture
+def front(shared_kernel) -> FrontEnd:
+    front = FrontEnd(shared_kernel)
     front.ok("%load_ext kernelserve\nimport kernelserve as ks")
     return front
 

@@ -39,8 +39,7 @@ def runtime_folder(monkeypatch) -> Iterator[Path]:
     (folder / "rt").mkdir(mode=0o700)
     yield folder / "rt"
     try:
-        assert_nothing_left(folder / "rt")
-        assert shared_memory() <= shm_before
+        assert_nothing_left(folder / "rt", shared_before=shm_before)
         wait_until(lambda: _children() <= threads_before, "a child was not reaped")
     finally:
         for pid in engine_pids(folder / "rt"):

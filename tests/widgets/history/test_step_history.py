@@ -318,7 +318,7 @@ def test_a_record_of_64_requests_is_cheap() -> None:
     ]
     best = float("inf")
     for first in range(0, 600, 100):
-        start = time.perf_counter()
+        start = time.process_time()  # of this process alone, however busy the machine is
         history.add(records[first : first + 100])
-        best = min(best, (time.perf_counter() - start) / 100)
+        best = min(best, (time.process_time() - start) / 100)
     assert best < 0.3e-3

@@ -28,7 +28,7 @@ def view(timeline, flusher, comms, displays) -> TimelineView:
     return view
 
 
-def wait_until(condition, timeout: float = 10.0) -> None:
+def wait_until(condition, timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline
