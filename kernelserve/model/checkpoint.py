@@ -13,6 +13,11 @@ __all__ = ["Checkpoint"]
 class Checkpoint(Protocol):
     """A model on disk. Methods raise ModelFilesError naming the file that is missing or damaged."""
 
+    @property
+    def stored_dtype(self) -> torch.dtype | None:
+        """What the weights are best kept in; None: the config says it."""
+        ...
+
     def read_config(self) -> Any:
         """Return the transformers config. Raises UnsupportedModelError if none knows the model."""
         ...

@@ -20,6 +20,8 @@ __all__ = ["FolderCheckpoint"]
 class FolderCheckpoint:
     """config.json, weights in safetensors (or .bin), and the tokenizer beside them."""
 
+    stored_dtype: torch.dtype | None = None
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

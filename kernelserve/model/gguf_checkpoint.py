@@ -30,6 +30,8 @@ class GgufCheckpoint:
     transformers' own GGUF loader, which takes some 30 seconds for a small one.
     """
 
+    stored_dtype: torch.dtype | None = torch.bfloat16
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = GgufFile(path)
@@ -72,8 +74,7 @@ class GgufCheckpoint:
                 attn_implementation=ATTENTION_NAME,
             )
             return module.to(device)
-        weights = self._weights.result() if self._weights else self._unpack(dtype)
-        self._weights = None
+        weights = self.unpacked(dtype)
         module = _build(model_class, config, dtype)
         missing = set(module.load_state_dict(weights, strict=False, assign=True).missing_keys)
         module.tie_weights()
@@ -82,6 +83,12 @@ class GgufCheckpoint:
                 f"{self.path} lacks {len(missing)} weights, such as {min(missing)}"
             )
         return module.to(device)
+
+    def unpacked(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        """Return the weights of a file of the Llama family under transformers' names, once."""
+        weights = self._weights.result() if self._weights else self._unpack(dtype)
+        self._weights = None
+        return weights
 
     def tokenizer_dir(self) -> str:
         target = cache_dir() / "tokenizers" / f"gguf-{self.file.header_digest()[:24]}"

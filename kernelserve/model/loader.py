@@ -65,9 +65,10 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     checkpoint = _open(path)
-    if path.is_file():
+    stored = checkpoint.stored_dtype
+    if stored is not None:
         # Importing transformers takes longer than unpacking a small model, and both cores are there.
-        early_dtype = _choose_dtype(config.dtype, torch.bfloat16, device)
+        early_dtype = _choose_dtype(config.dtype, stored, device)
         _check_fits(checkpoint, early_dtype, device)
         checkpoint.prefetch(early_dtype)
 
@@ -78,8 +79,7 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     check_config(hf_config)
     model_class = resolve_model_class(hf_config)
     progress("load weights", None)
-    stored = torch.bfloat16 if path.is_file() else getattr(hf_config, "dtype", None)
-    dtype = _choose_dtype(config.dtype, stored, device)
+    dtype = _choose_dtype(config.dtype, stored or getattr(hf_config, "dtype", None), device)
     module = _load(checkpoint, model_class, hf_config, dtype, device)
     loaded = _describe(checkpoint, hf_config, module, dtype, device)
     _check(loaded)
@@ -88,13 +88,17 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
 
 
 def _open(path: Path) -> Checkpoint:
-    if path.is_dir():
-        from kernelserve.model.folder_checkpoint import FolderCheckpoint
-
-        return FolderCheckpoint(path)
     from kernelserve.model.gguf_checkpoint import GgufCheckpoint
 
-    return GgufCheckpoint(path)
+    if path.is_file():
+        return GgufCheckpoint(path)
+    from kernelserve.model.folder_checkpoint import FolderCheckpoint
+    from kernelserve.model.joined_checkpoint import JoinedCheckpoint, text_model_of
+
+    text_model = text_model_of(path)
+    if text_model is None:
+        return FolderCheckpoint(path)
+    return JoinedCheckpoint(path, GgufCheckpoint(locate_model(text_model)))
 
 
 def _load(

@@ -16,7 +16,6 @@ import torch
 from kernelserve.attention import AttentionBackend, AttentionMetadata, LayerKVCache
 from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.kv_cache_spec import LayerSpec
-from kernelserve.model.vision_recipes import tower_attention
 
 __all__ = [
     "ATTENTION_NAME",
@@ -56,10 +55,9 @@ def attention_names(config: Any, own: str = ATTENTION_NAME) -> Any:
 
     A vision tower keeps its own attention: its rows see all of their picture, and nothing is cached.
     """
-    vision = getattr(config, "vision_config", None)
-    if vision is None:
+    if getattr(config, "vision_config", None) is None:
         return own
-    return {"": "sdpa", "text_config": own, "vision_config": tower_attention(vision.model_type)}
+    return {"": "sdpa", "text_config": own, "vision_config": "sdpa"}
 
 
 def _attention_forward(

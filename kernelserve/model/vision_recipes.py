@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-__all__ = ["VISION_RECIPES", "VisionRecipe", "tower_attention"]
+__all__ = ["VISION_RECIPES", "VisionRecipe"]
 
 Arguments = dict[str, Tensor]
 
@@ -46,7 +46,6 @@ def _mark_untiled(arguments: Arguments) -> Arguments:
 
 
 _FIXED_SIZE = frozenset({"clip_vision_model", "siglip_vision_model"})
-_WITHOUT_SDPA = frozenset({"levit"})
 _TILES = VisionRecipe(
     {"pixel_values": 5, "pixel_attention_mask": 4},
     optional=frozenset({"pixel_attention_mask"}),
@@ -62,7 +61,7 @@ VISION_RECIPES: dict[str, VisionRecipe] = {
         bidirectional=True,
     ),
     "idefics3": _TILES,
-    "llava": VisionRecipe({"pixel_values": 4}, towers=_FIXED_SIZE | {"levit"}),
+    "llava": VisionRecipe({"pixel_values": 4}, towers=_FIXED_SIZE | {"segformer"}),
     "llava_onevision": VisionRecipe(
         {"pixel_values": 5, "image_sizes": 2},
         ignored=frozenset({"batch_num_images"}),
@@ -74,8 +73,3 @@ VISION_RECIPES: dict[str, VisionRecipe] = {
     "smolvlm": _TILES,
 }
 """Model types whose answers tests compare with transformers token by token."""
-
-
-def tower_attention(tower: str) -> str:
-    """Return the attention implementation of transformers that a vision tower of this model type runs on."""
-    return "eager" if tower in _WITHOUT_SDPA else "sdpa"

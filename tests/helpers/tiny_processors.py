@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.helpers.tiny_models import TINY_MAX_MODEL_LEN
-from tests.helpers.tiny_vision_models import LEVIT_IMAGE_SIZE
+from tests.helpers.tiny_vision_models import SEGFORMER_IMAGE_SIZE
 
 __all__ = ["PROCESSORS", "TINY_IMAGE_SIZE", "make_tiny_processor", "special_tokens"]
 
@@ -77,14 +77,14 @@ PROCESSORS: dict[str, dict[str, Any]] = {
             "image_token": "<image>",
         },
     },
-    "llava-levit": {
+    "llava-segformer": {
         "class": "LlavaProcessor",
         "image_type": "CLIPImageProcessor",
         "special": {"<image>": _IMAGE},
         "placeholder": "<image>",
         "image": {
-            "size": {"shortest_edge": LEVIT_IMAGE_SIZE},
-            "crop_size": {"height": LEVIT_IMAGE_SIZE, "width": LEVIT_IMAGE_SIZE},
+            "size": {"shortest_edge": SEGFORMER_IMAGE_SIZE},
+            "crop_size": {"height": SEGFORMER_IMAGE_SIZE, "width": SEGFORMER_IMAGE_SIZE},
         },
         "processor": {
             "patch_size": 32,

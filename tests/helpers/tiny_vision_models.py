@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from kernelserve.wire import WireArray
 from tests.helpers.tiny_models import TINY_SIZE, make_tiny_tokenizer
 
 __all__ = [
-    "LEVIT_IMAGE_SIZE",
+    "SEGFORMER_IMAGE_SIZE",
     "VISION_ARCHITECTURES",
     "TinyImage",
     "VisionPrompt",
@@ -25,7 +24,7 @@ __all__ = [
 ]
 
 IMAGE_TOKEN = 280
-LEVIT_IMAGE_SIZE = 64
+SEGFORMER_IMAGE_SIZE = 64
 """Its stem and its one step between stages leave 2 x 2 embeddings."""
 _START, _END = 281, 282
 
@@ -57,23 +56,21 @@ VISION_ARCHITECTURES: dict[str, dict[str, Any]] = {
         "vision_config": _VISION | {"model_type": "clip_vision_model", "projection_dim": 24},
         "text_config": _TEXT | {"model_type": "llama"},
     },
-    "llava-levit": {
+    "llava-segformer": {
         "image_token_id": IMAGE_TOKEN,
         "image_seq_length": 4,
         "vision_feature_layer": -1,
         "vision_feature_select_strategy": "full",
         "vision_config": {
-            "model_type": "levit",
-            "image_size": LEVIT_IMAGE_SIZE,
-            "patch_size": 16,
-            "hidden_sizes": [16, 24],
+            "model_type": "segformer",
+            "image_size": SEGFORMER_IMAGE_SIZE,
+            "hidden_sizes": [8, 8, 16, 24],
             "hidden_size": 24,
-            "num_attention_heads": [2, 3],
-            "depths": [1, 2],
-            "key_dim": [8, 8],
-            "mlp_ratio": [2, 2],
-            "attention_ratio": [2, 2],
-            "down_ops": [["Subsample", 8, 2, 4, 2, 2]],
+            "num_attention_heads": [1, 1, 2, 3],
+            "depths": [1, 1, 1, 2],
+            "mlp_ratios": [2, 2, 2, 2],
+            "drop_path_rate": 0.0,
+            "reshape_last_stage": False,
         },
         "text_config": _TEXT | {"model_type": "llama"},
     },
@@ -208,8 +205,10 @@ def random_image(arch: str, seed: int, size: int = 0) -> TinyImage:
 
     if arch == "llava":
         return TinyImage({"pixel_values": pixels(1, 3, 16, 16)}, 16)
-    if arch == "llava-levit":
-        return TinyImage({"pixel_values": pixels(1, 3, LEVIT_IMAGE_SIZE, LEVIT_IMAGE_SIZE)}, 4)
+    if arch == "llava-segformer":
+        return TinyImage(
+            {"pixel_values": pixels(1, 3, SEGFORMER_IMAGE_SIZE, SEGFORMER_IMAGE_SIZE)}, 4
+        )
     if arch == "gemma3":
         crops = 1 + size % 2
         return TinyImage({"pixel_values": pixels(crops, 3, 16, 16)}, 4 * crops)
@@ -239,8 +238,8 @@ def make_tiny_vision_config(arch: str, **changes: Any) -> Any:
     """Return the transformers config of `arch`."""
     from transformers import AutoConfig
 
-    settings = copy.deepcopy(VISION_ARCHITECTURES[arch])  # LeViT writes into its own
-    return AutoConfig.for_model(arch.partition("-")[0], **(settings | changes))
+    settings = VISION_ARCHITECTURES[arch] | changes
+    return AutoConfig.for_model(arch.partition("-")[0], **settings)
 
 
 def make_tiny_vision_model(arch: str, folder: Path, *, seed: int = 0, **changes: Any) -> Path:
@@ -258,9 +257,6 @@ def make_tiny_vision_model(arch: str, folder: Path, *, seed: int = 0, **changes:
                 is_scale = "norm" in name and name.endswith("weight")
                 center = float(is_scale and not (arch == "gemma3" and "vision" not in name))
                 parameter.copy_(center + spread * torch.randn(parameter.shape))
-            for name, buffer in sorted(model.named_buffers()):
-                if name.endswith(("running_mean", "running_var")):
-                    buffer += 0.3 * torch.rand(buffer.shape)
     model.generation_config.eos_token_id = [258, 259]
     model.save_pretrained(folder)
     make_tiny_tokenizer(folder)
