@@ -66,11 +66,24 @@ def check_sampling(shown: list[str]) -> None:
     assert "' fridge'" in odd
 
 
+def check_pictures(shown: list[str]) -> None:
+    text = "\n".join(shown)
+    assert "num_image_tokens=25" in one(shown, "the encoder took")
+    assert "blue" in text
+    assert "circle" in text
+    stars = one(shown, "The star is red").splitlines()
+    assert len(stars) == 6
+    assert "encoded now: 0" in one(shown, "| found:")
+    assert "encoder" in one(shown, "KV blocks: 0 used")
+    assert "no known format" in one(shown, "InvalidRequestError")
+
+
 CHECKS: dict[str, Callable[[list[str]], None]] = {
     "01_quick_start.ipynb": check_quick_start,
     "02_streaming.ipynb": check_streaming,
     "03_watching_the_scheduler.ipynb": check_scheduler,
     "04_sampling_and_logprobs.ipynb": check_sampling,
+    "05_pictures.ipynb": check_pictures,
 }
 
 
@@ -95,7 +108,7 @@ def test_runs(name: str) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     shown = ["".join(output_text(output) for output in cell.outputs) for cell in code]
     CHECKS[name](shown)
-    assert "kernelserve: smollm2-135m-instruct" in stream.getvalue()
+    assert "kernelserve: smollm2-135m-" in stream.getvalue()
 
 
 def test_a_failing_cell_is_shown_and_fails(tmp_path: Path) -> None:
