@@ -73,11 +73,12 @@ def test_interrupt_restart_save_and_reload(lab, open_notebook, server):
 
 def test_a_page_that_cannot_react_is_noticed(lab, open_notebook):
     open_notebook("1")
+    lab.run(0)  # the first cell of a page brings much code with it
     with MainThread(lab.page) as quick:
         lab.run(0)
     with MainThread(lab.page) as slow:
         lab.page.evaluate(BLOCK)
-    assert 0 < quick.longest_task < 0.2 < slow.longest_task < 2
+    assert 0 < quick.longest_task < 0.2 < slow.longest_task
 
 
 def test_a_picture_that_is_replaced_is_seen_and_a_broken_one_is_not(lab):

@@ -26,6 +26,8 @@ class MainThread:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A task is in the trace once it has ended, which the answer to what it did may precede.
+        self._page.evaluate("() => new Promise((done) => setTimeout(done))")
         events = json.loads(self._browser.stop_tracing())["traceEvents"]
         drawing = {
             (event["pid"], event["tid"])
