@@ -84,6 +84,15 @@ def test_a_real_run_from_arrival_to_end(runtime_folder, tmp_path) -> None:
     assert timeline.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
+# They come after the picture, from another thread.
+UNTIL_THE_WORDS_FOLLOW = """
+import time
+deadline = time.monotonic() + 5
+while not t._view.words.value.startswith("<p>step 3: ") and time.monotonic() < deadline:
+    time.sleep(0.02)
+"""
+
+
 @pytest.mark.notebook
 def test_the_slider_of_a_real_kernel(kernel: Kernel) -> None:
     kernel.ok(START)
@@ -110,6 +119,7 @@ def test_the_slider_of_a_real_kernel(kernel: Kernel) -> None:
     assert update["content"]["transient"] == picture["transient"]
     assert update["content"]["data"]["text/plain"].splitlines()[1].startswith("step 3: ")
     assert update["parent_header"]["msg_id"] == message_id  # it belongs to the cell that showed it
+    kernel.ok(UNTIL_THE_WORDS_FOLLOW)
     assert kernel.ok("print(t._view.words.value)").startswith("<p>step 3: ")
 
 
