@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import shutil
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 import torch
 
 from kernelserve.errors import ModelFilesError
+from kernelserve.model.assigned_weights import module_of
 from kernelserve.model.gguf_checkpoint import GgufCheckpoint
 from kernelserve.model.model_files import read_json, weight_bytes
-from kernelserve.model.paged_attention import attention_names
 from kernelserve.model.tokenizer_files import make_folder_once
 
 __all__ = ["VISION_WEIGHTS", "JoinedCheckpoint", "text_model_of"]
@@ -68,25 +67,11 @@ class JoinedCheckpoint:
 
     def load(self, model_class: Any, config: Any, *, dtype: torch.dtype, device: Any) -> Any:
         from safetensors.torch import load_file
-        from transformers.initialization import no_init_weights
 
-        with no_init_weights():
-            # A copy: the choice of the attention is written into the config.
-            own = copy.deepcopy(config)
-            module = model_class._from_config(
-                own, dtype=dtype, attn_implementation=attention_names(own)
-            )
         weights = self.text_weights(dtype)
         seeing = load_file(self.folder / VISION_WEIGHTS)
         weights |= {name: value.to(dtype) for name, value in seeing.items()}
-        report = module.load_state_dict(weights, strict=False, assign=True)
-        module.tie_weights()
-        missing = set(report.missing_keys) - {"lm_head.weight"}
-        if missing or report.unexpected_keys:
-            strange = min([*missing, *report.unexpected_keys])
-            raise ModelFilesError(
-                f"{self.folder / VISION_WEIGHTS} does not fit its config.json: {strange}"
-            )
+        module = module_of(model_class, config, weights, source=self.folder / VISION_WEIGHTS)
         return module.to(device)
 
     def text_weights(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -74,6 +74,6 @@ def _fetch(repo_id: str, revision: str | None) -> Path:
         cause = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
         raise ModelNotFoundError(
             f"{repo_id!r} is no folder or .gguf file here, not in the local Hugging Face cache, "
-            f"and {cause}"
+            f"and {cause}; the embedded models are {DEFAULT_MODEL} and {VISION_MODEL}"
         ) from error
     return folder

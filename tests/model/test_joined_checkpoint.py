@@ -60,7 +60,7 @@ def test_eyes_that_do_not_fit_their_config_are_refused_by_name(folder) -> None:
     eyes = load_file(folder / VISION_WEIGHTS)
     eyes["model.vision_tower.third_eye"] = eyes.pop("model.multi_modal_projector.linear_1.bias")
     save_file(eyes, folder / VISION_WEIGHTS)
-    with pytest.raises(ModelFilesError, match=r"linear_1\.bias"):
+    with pytest.raises(ModelFilesError, match=r"lacks 1 weights, such as .*linear_1\.bias"):
         load(folder)
 
 
