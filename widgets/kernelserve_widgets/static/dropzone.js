@@ -47,13 +47,13 @@ function createStore(model) {
       draw();
     } else store.uploads.receive(message);
   };
-  store.end = () => {
+  store.close = () => {
     if (!store.alive) return;
     store.alive = false;
     store.uploads.close();
     draw();
   };
-  watchKernel(model, store.end);
+  watchKernel(model, store.close);
   return store;
 }
 
@@ -214,22 +214,4 @@ function stillZone({ pictures, brief, line }) {
   return pictures.length ? box.innerHTML : null;
 }
 
-export default () => {
-  let store;
-  return {
-    initialize({ model }) {
-      store = createStore(model);
-      model.on("msg:custom", store.receive);
-      const endKeeping = keepSaved(model, () => stillZone(store.state));
-      return () => {
-        model.off("msg:custom", store.receive);
-        store.end();
-        endKeeping();
-      };
-    },
-    render({ el }) {
-      const view = createView(store, el);
-      return () => view.remove();
-    },
-  };
-};
+export default storedWidget(createStore, createView, (store) => stillZone(store.state));

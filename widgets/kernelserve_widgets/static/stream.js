@@ -222,22 +222,4 @@ function createView(store, el) {
   return view;
 }
 
-export default () => {
-  let store;
-  return {
-    initialize({ model }) {
-      store = createStore(model);
-      model.on("msg:custom", store.receive);
-      const endKeeping = keepSaved(model, () => stillAnswers(store.answers));
-      return () => {
-        model.off("msg:custom", store.receive);
-        store.close();
-        endKeeping();
-      };
-    },
-    render({ el }) {
-      const view = createView(store, el);
-      return () => view.remove();
-    },
-  };
-};
+export default storedWidget(createStore, createView, (store) => stillAnswers(store.answers));

@@ -12,10 +12,10 @@ NOTHING = "export default {}"
 
 
 _SHARED = {
-    "stream": ("token_view", "saved"),
+    "stream": ("token_view", "saved", "stored_widget"),
     "tokens": ("token_view", "saved"),
     "keeper": ("saved",),
-    "dropzone": ("saved", "picture_sources", "picture_upload"),
+    "dropzone": ("saved", "stored_widget", "picture_sources", "picture_upload"),
 }
 
 
