@@ -7,6 +7,8 @@ import logging
 import sys
 from pathlib import Path
 
+from kernelserve.errors import KernelserveError
+
 __all__ = ["main"]
 
 _CAPTION_MINUTES, _ANSWER_MINUTES = 60.0, 60.0
@@ -16,7 +18,11 @@ def main() -> int:
     """Train the eyes, or measure what they see."""
     arguments = _parse(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    arguments.run(arguments)
+    try:
+        arguments.run(arguments)
+    except KernelserveError as error:
+        sys.stderr.write(f"kernelserve.picture_training: {error}\n")
+        return 1
     return 0
 
 

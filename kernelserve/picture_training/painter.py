@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -41,6 +42,24 @@ PADDING = (127, 127, 127)
 """What `LlavaImageProcessor` puts around a picture that is no square, at a mean of 0.5."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How a thing is drawn; lengths are fractions of the picture's side."""
+
+    filled: bool
+    wobble: float
+    stroke: float
+    has_border: bool
+
+    @classmethod
+    def by_lot(cls, random: Random) -> _Style:
+        filled = random.random() < 0.6
+        unsteady = random.random() < 0.5
+        wobble = random.uniform(0.01, 0.045) if unsteady else 0.0
+        stroke = random.uniform(0.012, 0.055)
+        return cls(filled, wobble, stroke, filled and random.random() < 0.2)
+
+
 class Painter:
     """Makes pictures [side, side, 3] of uint8, each different, all of them decided by `random`."""
 
@@ -60,10 +79,10 @@ class Painter:
         draw = ImageDraw.Draw(image)
         if random.random() < 0.08:
             self._axes(draw, paper, random)
-        style = self._style(random)
+        style = _Style.by_lot(random)
         for thing in scene.things:
             if random.random() < 0.15:
-                style = self._style(random)
+                style = _Style.by_lot(random)
             colour = _shade(thing.colour, random, 12)
             if thing.is_digit:
                 self._digit(image, thing, colour, style, random)
@@ -71,42 +90,32 @@ class Painter:
                 self._shape(draw, thing, colour, style, random)
         return self._finish(image, random)
 
-    def _style(self, random: Random) -> dict[str, float]:
-        filled = random.random() < 0.6
-        unsteady = random.random() < 0.5
-        return {
-            "filled": float(filled),
-            "wobble": random.uniform(0.01, 0.045) if unsteady else 0.0,
-            "stroke": random.uniform(0.012, 0.055),
-            "border": float(filled and random.random() < 0.2),
-        }
-
     def _shape(
         self,
         draw: ImageDraw.ImageDraw,
         thing: Thing,
         colour: Rgb,
-        style: dict[str, float],
+        style: _Style,
         random: Random,
     ) -> None:
         outline = shape_outline(thing.name, random)
-        points = self._place(outline, thing, style["wobble"], random)
-        if style["filled"]:
+        points = self._place(outline, thing, style.wobble, random)
+        if style.filled:
             draw.polygon(points, fill=colour)
-            if style["border"]:
-                self._stroke(draw, [*points, points[0]], (20, 20, 20), style["stroke"] / 2)
+            if style.has_border:
+                self._stroke(draw, [*points, points[0]], (20, 20, 20), style.stroke / 2)
             return
         # An unsteady hand does not end where it began.
-        self._stroke(draw, [*points, *points[:2]], colour, min(style["stroke"], thing.size / 5))
+        self._stroke(draw, [*points, *points[:2]], colour, min(style.stroke, thing.size / 5))
 
     def _digit(
-        self, image: Image.Image, thing: Thing, colour: Rgb, style: dict[str, float], random: Random
+        self, image: Image.Image, thing: Thing, colour: Rgb, style: _Style, random: Random
     ) -> None:
         if random.random() < 0.5:
             draw = ImageDraw.Draw(image)
-            width = max(0.02, style["stroke"] * (0.5 + thing.size))
+            width = max(0.02, style.stroke * (0.5 + thing.size))
             for stroke in random.choice(DIGIT_STROKES[thing.name]):
-                points = self._place(stroke, thing, style["wobble"] / 2 + 0.006, random, turn=0.0)
+                points = self._place(stroke, thing, style.wobble / 2 + 0.006, random, turn=0.0)
                 self._stroke(draw, points, colour, width)
             return
         font = random.choice(self._fonts)
@@ -179,7 +188,7 @@ class Painter:
         return image
 
     def _letterbox(self, image: Image.Image, random: Random) -> Image.Image:
-        """Put a part of the picture's empty border, or a narrower picture, on the processor's gray."""
+        """Squeeze the picture in one direction and put it on the processor's gray."""
         share = random.uniform(0.55, 0.95)
         size = (self._canvas, int(self._canvas * share))
         inner = image.resize(size if random.random() < 0.5 else size[::-1])

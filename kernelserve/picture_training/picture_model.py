@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from kernelserve.config import VISION_MODEL
+from kernelserve.errors import ModelFilesError
 from kernelserve.model.embedded import embedded_gguf
 from kernelserve.model.gguf_checkpoint import GgufCheckpoint
 from kernelserve.model.joined_checkpoint import VISION_WEIGHTS, JoinedCheckpoint
@@ -88,7 +89,9 @@ class PictureModel:
         save_file(eyes, folder / VISION_WEIGHTS)
 
     def load_eyes(self, folder: Path) -> None:
-        """Go on from what `save` wrote."""
+        """Go on from what `save` wrote. Raises ModelFilesError if there is nothing."""
+        if not (folder / VISION_WEIGHTS).is_file():
+            raise ModelFilesError(f"{folder} has no {VISION_WEIGHTS}")
         eyes = {name: value.float() for name, value in load_file(folder / VISION_WEIGHTS).items()}
         report = self.module.load_state_dict(eyes, strict=False)
         assert not report.unexpected_keys
