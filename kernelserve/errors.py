@@ -4,6 +4,7 @@
     |-- InvalidConfigError            a setting is wrong (also a ValueError)
     |-- InvalidRequestError           a request is wrong; only its sender is affected (also a ValueError)
     |-- ProtocolError                 the two ends of a socket do not understand each other
+    |-- KernelBuildError              our C++ kernels cannot be compiled here; the engine goes on without them
     `-- EngineError
         |-- EngineStartError          the engine did not start; names the phase, the cause and the log
         |   |-- ModelNotFoundError    no such folder, file or hub id
@@ -40,6 +41,7 @@ __all__ = [
     "InvalidConfigError",
     "InvalidRequestError",
     "KVCacheMemoryError",
+    "KernelBuildError",
     "KernelserveError",
     "ModelFilesError",
     "ModelNotFoundError",
@@ -63,6 +65,10 @@ class InvalidRequestError(KernelserveError, ValueError):
 
 class ProtocolError(KernelserveError):
     """A message on a socket could not be understood."""
+
+
+class KernelBuildError(KernelserveError):
+    """Our C++ kernels cannot be compiled or loaded here; the engine then computes with torch."""
 
 
 class EngineError(KernelserveError):
