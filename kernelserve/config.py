@@ -62,6 +62,8 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """Base of the noise of requests that bring no seed of their own."""
     num_threads: int | None = None
     attention_backend: str = "auto"
+    fuse_layers: bool = True
+    """On a CPU and in float32: run the layers of a decoder in our own kernels, if they give transformers' numbers."""
 
     block_size: int = 16
     """Tokens per KV-cache block."""

@@ -24,6 +24,7 @@ class EngineOptions(TypedDict, total=False):
     seed: int
     num_threads: int | None
     attention_backend: str
+    fuse_layers: bool
     block_size: int
     max_model_len: int | None
     kv_cache_memory_bytes: int | None

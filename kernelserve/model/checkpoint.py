@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from kernelserve.kernels import StoredMatrix
+
 __all__ = ["Checkpoint"]
 
 
@@ -32,6 +34,10 @@ class Checkpoint(Protocol):
 
     def load(self, model_class: Any, config: Any, *, dtype: torch.dtype, device: Any) -> Any:
         """Return the model with its weights; its attention goes to `ATTENTION_NAME`."""
+        ...
+
+    def stored_matrix(self, name: str, /) -> StoredMatrix | None:
+        """Return the weight of the linear module or embedding `name` as the file holds it; None: as loaded."""
         ...
 
     def tokenizer_dir(self) -> str:

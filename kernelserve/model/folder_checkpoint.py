@@ -61,6 +61,9 @@ class FolderCheckpoint:
             )
         return module
 
+    def stored_matrix(self, _name: str, /) -> None:
+        return None
+
     def tokenizer_dir(self) -> str:
         if (self.folder / "tokenizer.json").is_file():
             return str(self.folder)

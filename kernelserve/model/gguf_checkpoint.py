@@ -9,17 +9,27 @@ from typing import Any
 import torch
 
 from kernelserve.errors import EngineStartError, UnsupportedModelError
+from kernelserve.kernels import Source, StoredMatrix
 from kernelserve.model import model_defaults
 from kernelserve.model.assigned_weights import module_of
 from kernelserve.model.gguf_config import hf_weight_name, is_llama_family, llama_family_config
 from kernelserve.model.gguf_dequantize import dequantize, one_thread
-from kernelserve.model.gguf_file import GgufFile
+from kernelserve.model.gguf_file import GgufFile, GgufTensor
 from kernelserve.model.paged_attention import ATTENTION_NAME
 from kernelserve.model.tokenizer_files import convert_tokenizer
 from kernelserve.paths import cache_dir
 
 __all__ = ["GgufCheckpoint"]
 
+_SOURCES = {
+    0: Source.FLOAT32,
+    1: Source.FLOAT16,
+    2: Source.Q4_0,
+    3: Source.Q4_1,
+    8: Source.Q8_0,
+    30: Source.BFLOAT16,
+}
+"""Types of tensors that our kernels compute with as they are."""
 _END_TOKENS = ("eos", "eot", "eom")
 
 
@@ -36,6 +46,7 @@ class GgufCheckpoint:
         self.path = path
         self.file = GgufFile(path)
         self._is_fast = is_llama_family(self.file)
+        self._tensors = {hf_weight_name(tensor.name): tensor for tensor in self.file.tensors}
         self._weights: Future[dict[str, torch.Tensor]] | None = None
 
     def read_config(self) -> Any:
@@ -83,6 +94,17 @@ class GgufCheckpoint:
         self._weights = None
         return weights
 
+    def stored_matrix(self, name: str, /) -> StoredMatrix | None:
+        tensor = self._tensors.get(f"{name}.weight")
+        if not self._is_fast or tensor is None or tensor.ggml_type not in _SOURCES:
+            return None
+        data = torch.frombuffer(
+            self.file.data, dtype=torch.uint8, count=tensor.num_bytes, offset=tensor.start
+        )
+        rows, columns = tensor.shape
+        source = _SOURCES[tensor.ggml_type]
+        return StoredMatrix(source, data, rows, columns, self._row_order(tensor))
+
     def tokenizer_dir(self) -> str:
         target = cache_dir() / "tokenizers" / f"gguf-{self.file.header_digest()[:24]}"
         return convert_tokenizer(target, self._load_tokenizer)
@@ -106,21 +128,23 @@ class GgufCheckpoint:
         )
 
     def _unpack(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        heads = llama_family_config(self.file)
         weights = {}
         with one_thread():
-            for tensor in self.file.tensors:
+            for name, tensor in self._tensors.items():
                 values = dequantize(self.file, tensor, dtype)
-                if self.file.architecture == "llama":
-                    if ".attn_q." in tensor.name:
-                        values = _restore_rotary_order(values, heads["num_attention_heads"])
-                    elif ".attn_k." in tensor.name:
-                        values = _restore_rotary_order(values, heads["num_key_value_heads"])
-                weights[hf_weight_name(tensor.name)] = values
+                order = self._row_order(tensor)
+                weights[name] = values if order is None else values[order]
         return weights
 
+    def _row_order(self, tensor: GgufTensor) -> torch.Tensor | None:
+        """Which row of the file is row i of the model; None: row i itself.
 
-def _restore_rotary_order(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """llama.cpp stores the rotary pairs of Llama side by side, transformers half a head apart."""
-    pairs = weight.view(num_heads, -1, 2, *weight.shape[1:])
-    return pairs.transpose(1, 2).reshape(weight.shape)
+        llama.cpp stores the rotary pairs of Llama side by side, transformers half a head apart.
+        """
+        heads = {".attn_q.": "num_attention_heads", ".attn_k.": "num_key_value_heads"}
+        found = next((field for part, field in heads.items() if part in tensor.name), None)
+        if found is None or self.file.architecture != "llama":
+            return None
+        num_heads = llama_family_config(self.file)[found]
+        rows = torch.arange(tensor.shape[0]).view(num_heads, -1, 2)
+        return rows.transpose(1, 2).flatten()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelserve.errors import ModelFilesError
+from kernelserve.kernels import StoredMatrix
 from kernelserve.model.assigned_weights import module_of
 from kernelserve.model.gguf_checkpoint import GgufCheckpoint
 from kernelserve.model.model_files import read_json, weight_bytes
@@ -78,6 +79,9 @@ class JoinedCheckpoint:
         """Return the weights of the text model under their names in the joined model, once."""
         text = self._text.unpacked(dtype)
         return {_joined_name(name): value for name, value in text.items()}
+
+    def stored_matrix(self, name: str, /) -> StoredMatrix | None:
+        return self._text.stored_matrix(name.replace("model.language_model.", _TEXT_PREFIX, 1))
 
     def tokenizer_dir(self) -> str:
         """The text model's tokenizer with this model's chat template, which tells where an image goes."""

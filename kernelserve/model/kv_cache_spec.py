@@ -18,6 +18,10 @@ class LayerSpec:
     key_dim: int
     value_dim: int
     sliding_window: int | None = None
+    scale: float = 0.0
+    """What its scores are multiplied with."""
+    logits_soft_cap: float | None = None
+    has_sinks: bool = False
 
     @property
     def elements_per_token(self) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from kernelserve.attention import AttentionBackend, AttentionMetadata, LayerKVCache
 from kernelserve.errors import UnsupportedModelError
+from kernelserve.model.fused.fused_decoder import FusedDecoder
 from kernelserve.model.kv_cache_spec import KVCacheSpec
 from kernelserve.model.paged_attention import PagedAttention
 from kernelserve.model.vision_model import VisionModel
@@ -33,7 +34,6 @@ class LoadedModel:
     """The model's own limit."""
     max_model_len_reason: str
     """Why the limit is what it is."""
-    weight_bytes: int
     tokenizer_dir: str
     """Empty: the model brings no tokenizer."""
     eos_token_ids: list[int]
@@ -41,16 +41,29 @@ class LoadedModel:
     processor_dir: str = ""
     """Folder with the settings of the image processor; empty: the model takes no images."""
     vision: VisionModel | None = None
+    weight_bytes: int = field(init=False)
+    fused: FusedDecoder | None = None
+    """Runs the layers in place of `module`, which then has no weights of its own for them."""
     kv_cache_spec: KVCacheSpec = field(init=False)
 
     def __post_init__(self) -> None:
+        self.weight_bytes = self.parameter_bytes
         self._attention = PagedAttention(self.module)
         accepted = inspect.signature(self.module.forward).parameters
         self._selects_rows = "logits_to_keep" in accepted
         self.kv_cache_spec = KVCacheSpec(self._discover_layers(), self.dtype.itemsize)
 
-    def attach(self, kv_caches: list[LayerKVCache], backend: AttentionBackend) -> None:
+    @property
+    def parameter_bytes(self) -> int:
+        """Memory of the parameters of `module`."""
+        return sum(p.numel() * p.element_size() for p in self.module.parameters())
+
+    def attach(
+        self, kv_caches: list[LayerKVCache], backend: AttentionBackend, *, block_size: int
+    ) -> None:
         """Give layer i of `kv_cache_spec` the memory kv_caches[i]."""
+        if self.fused is not None:
+            self.fused.attach(kv_caches, block_size)
         self._attention.attach(self.kv_cache_spec.layers, kv_caches, backend)
 
     def allocate(
@@ -69,11 +82,13 @@ class LoadedModel:
             )
             for layer in self.kv_cache_spec.layers
         ]
-        self.attach(kv_caches, backend)
+        self.attach(kv_caches, backend, block_size=block_size)
         return kv_caches
 
     def detach(self) -> None:
         """Let go of the KV cache."""
+        if self.fused is not None:
+            self.fused.detach()
         self._attention.detach()
 
     @torch.inference_mode()
@@ -96,6 +111,8 @@ class LoadedModel:
 
         Returns [R, vocab] in the dtype of the model, scaled and capped as the model itself does.
         """
+        if self.fused is not None:
+            return self.fused.forward(input_ids, positions, metadata, logits_indices, inputs_embeds)
         with self._attention.step(metadata):
             return self._run(input_ids, positions, logits_indices, inputs_embeds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from kernelserve.errors import (
     ModelFilesError,
     WeightsMemoryError,
 )
+from kernelserve.kernels.build import build_library
 from kernelserve.model.model_source import locate_model
 from kernelserve.transformers_import import remember_model_index
 
@@ -64,6 +66,7 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     device = _choose_device(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
+    library = _start_building(config, device)
     checkpoint = _open(path)
     stored = checkpoint.stored_dtype
     if stored is not None:
@@ -83,8 +86,22 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     module = _load(checkpoint, model_class, hf_config, dtype, device)
     loaded = _describe(checkpoint, hf_config, module, dtype, device)
     _check(loaded)
+    if library is not None and dtype == torch.float32:
+        from kernelserve.model.fused import fuse
+
+        fuse(loaded, checkpoint.stored_matrix, library)
     progress("load weights", 1.0)
     return loaded
+
+
+def _start_building(config: EngineConfig, device: torch.device) -> Future[Path] | None:
+    """Let the compiler run while transformers is imported, if there is anything to compile."""
+    if not config.fuse_layers or device.type != "cpu":
+        return None
+    pool = ThreadPoolExecutor(1, "kernelserve-build")
+    future = pool.submit(build_library)
+    pool.shutdown(wait=False)
+    return future
 
 
 def _open(path: Path) -> Checkpoint:
@@ -170,7 +187,6 @@ def _describe(
         vocab_size=hf_config.vocab_size if head is None else head.weight.shape[0],
         max_model_len=max_model_len,
         max_model_len_reason=reason,
-        weight_bytes=sum(p.numel() * p.element_size() for p in module.parameters()),
         tokenizer_dir=tokenizer_dir,
         eos_token_ids=checkpoint.eos_token_ids(text_config, tokenizer_dir),
         generation_defaults=checkpoint.generation_defaults(),

@@ -183,8 +183,10 @@ class _Recorder:
         key: torch.Tensor,
         value: torch.Tensor,
         *,
+        scale: float,
         sliding_window: int | None,
-        **_options: object,
+        logits_soft_cap: float | None,
+        sinks: torch.Tensor | None,
     ) -> torch.Tensor:
         if self._name in self._specs:
             raise UnsupportedModelError(f"{self._name} attends more than once in a forward pass")
@@ -195,5 +197,8 @@ class _Recorder:
             key_dim=key.shape[2],
             value_dim=value.shape[2],
             sliding_window=sliding_window,
+            scale=scale,
+            logits_soft_cap=logits_soft_cap,
+            has_sinks=sinks is not None,
         )
         return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from kernelserve.attention import AttentionMetadata
-from kernelserve.attention.torch_backend import TorchAttention
 from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.loaded_model import LoadedModel
 from kernelserve.model.paged_attention import attention_names
+from kernelserve.model.trial_run import relative_error, trial_logits, trial_texts
 
 __all__ = ["PROVEN", "check_against_transformers", "is_proven"]
 
@@ -33,8 +32,6 @@ PROVEN = frozenset(
 _PROVEN_WITH_IMAGES = frozenset({"qwen2_vl_text", "qwen2_5_vl_text"})
 """Decoders that exist only beside a vision tower; tests/worker compares them."""
 
-_BLOCK_SIZE = 8
-_CHUNKS = (11, 1, 12)
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 
 
@@ -49,12 +46,8 @@ def check_against_transformers(model: LoadedModel) -> None:
     Raises UnsupportedModelError if they differ: such a model keeps a state outside the KV cache, or
     attends in a way that the paged cache does not know.
     """
-    count = sum(_CHUNKS)
-    generator = torch.Generator().manual_seed(0)
-    texts = torch.randint(0, model.vocab_size, (2, count), generator=generator).to(model.device)
-    expected = _transformers_logits(model, texts[0])
-    got = _paged_logits(model, texts)
-    error = float((got - expected).norm() / expected.norm())
+    expected = _transformers_logits(model, trial_texts(model)[0])
+    error = relative_error(trial_logits(model), expected)
     if not error <= _TOLERANCE[model.dtype]:
         raise UnsupportedModelError(
             f"a {model.model_type} model gives other numbers on the paged KV cache than by itself "
@@ -71,23 +64,3 @@ def _transformers_logits(model: LoadedModel, text: torch.Tensor) -> torch.Tensor
     finally:
         module.set_attn_implementation(attention_names(config))
     return logits
-
-
-def _paged_logits(model: LoadedModel, texts: torch.Tensor) -> torch.Tensor:
-    """Logits of the first text; both texts go through the same steps."""
-    blocks = -(-texts.shape[1] // _BLOCK_SIZE)
-    table = torch.arange(1, 1 + 2 * blocks, dtype=torch.int32, device=model.device).view(2, blocks)
-    model.allocate(TorchAttention(), num_blocks=1 + 2 * blocks, block_size=_BLOCK_SIZE)
-    parts, done = [], 0
-    for size in _CHUNKS:
-        positions = torch.arange(done, done + size, device=model.device)
-        done += size
-        slots = table[:, positions // _BLOCK_SIZE].long() * _BLOCK_SIZE + positions % _BLOCK_SIZE
-        metadata = AttentionMetadata.build(
-            [size, size], [done, done], table, slots.flatten(), block_size=_BLOCK_SIZE
-        )
-        rows = texts[:, done - size : done].flatten()
-        asked = torch.arange(size, device=model.device)
-        parts.append(model.forward(rows, positions.repeat(2), metadata, asked).float())
-    model.detach()
-    return torch.cat(parts)

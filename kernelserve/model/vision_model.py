@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,8 @@ class VisionModel:
         self.image_token_id = image_token_id
         self.uses_mrope = recipe.uses_mrope
         self.bidirectional = recipe.bidirectional
+        self.embed_tokens: Callable[[Tensor], Tensor] = module.get_input_embeddings()
+        """Looks the embeddings of text tokens up."""
         self._module = module
         self._recipe = recipe
 
@@ -59,8 +61,7 @@ class VisionModel:
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Return the embeddings [T, hidden] of text tokens [T]."""
-        embeds: Tensor = self._module.get_input_embeddings()(input_ids)
-        return embeds
+        return self.embed_tokens(input_ids)
 
     def mrope_positions(
         self, token_ids: NDArray[np.int64], is_image: NDArray[np.bool_], images: Sequence[ImageData]

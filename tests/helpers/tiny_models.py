@@ -8,6 +8,7 @@ from typing import Any
 
 __all__ = [
     "ARCHITECTURES",
+    "FUSED",
     "TINY_MAX_MODEL_LEN",
     "TINY_SIZE",
     "VOCAB_SIZE",
@@ -41,10 +42,10 @@ _MOE: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 # Architecture -> what differs from the sizes above. Names are transformers' model types.
 ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "qwen2": {"tie_word_embeddings": True},
+    "llama": {"head_dim": 16},
+    "qwen2": {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True},
     "qwen3": {"head_dim": 16},
-    "mistral": {"sliding_window": SLIDING_WINDOW},
+    "mistral": {"head_dim": 16, "sliding_window": SLIDING_WINDOW},
     "gemma2": {
         "head_dim": 16,
         "num_hidden_layers": 4,
@@ -88,6 +89,10 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
     "gpt_oss": _MOE | {"head_dim": 16, "num_hidden_layers": 2, "sliding_window": SLIDING_WINDOW},
 }
+
+
+FUSED = ("llama", "mistral", "qwen2", "qwen3")
+"""Architectures whose layers run in our own kernels."""
 
 
 def make_tiny_config(arch: str, **changes: Any) -> Any:

@@ -55,8 +55,9 @@ def write_gguf(path: Path, folder: Path, kind: gguf.GGMLQuantizationType) -> Non
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_dimension_count(config.head_dim if hasattr(config, "head_dim") else 8)
-    writer.add_key_length(getattr(config, "head_dim", None) or 8)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_key_length(head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     vocab = {**tokenizer["model"]["vocab"]}

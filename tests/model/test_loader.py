@@ -51,7 +51,8 @@ def test_folder(folder):
     assert (model.model_type, model.vocab_size, model.max_model_len) == ("llama", 288, 256)
     assert model.tokenizer_dir == str(folder)
     assert model.dtype is torch.float32
-    assert model.weight_bytes == sum(p.nbytes for p in model.module.parameters())
+    assert model.fused is not None
+    assert model.weight_bytes == model.parameter_bytes + model.fused.weight_bytes
     assert not any(p.requires_grad for p in model.module.parameters())
     assert not model.module.training
 

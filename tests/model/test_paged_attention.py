@@ -15,7 +15,7 @@ from kernelserve.model.loaded_model import LoadedModel
 from kernelserve.model.loader import load_model
 from kernelserve.model.paged_attention import PagedAttention
 from tests.helpers.paged_run import PagedRun
-from tests.helpers.tiny_models import ARCHITECTURES, make_tiny_model
+from tests.helpers.tiny_models import ARCHITECTURES, FUSED, make_tiny_model
 
 torch.set_num_threads(1)
 
@@ -27,9 +27,11 @@ def random_ids(count: int, seed: int) -> list[int]:
 class Pair:
     """A tiny model twice: ours, and as transformers runs it."""
 
-    def __init__(self, arch: str, folder: Path) -> None:
+    def __init__(self, arch: str, folder: Path, *, fuse_layers: bool = False) -> None:
         make_tiny_model(arch, folder)
-        self.ours: LoadedModel = load_model(EngineConfig(model=str(folder)), lambda *_: None)
+        config = EngineConfig(model=str(folder), fuse_layers=fuse_layers)
+        self.ours: LoadedModel = load_model(config, lambda *_: None)
+        assert (self.ours.fused is not None) == fuse_layers
         self.reference = AutoModelForCausalLM.from_pretrained(
             folder, attn_implementation="eager", dtype=torch.float32
         ).eval()
@@ -40,9 +42,11 @@ class Pair:
         return logits
 
 
-@pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
+@pytest.fixture(scope="module", params=[*sorted(ARCHITECTURES), *(f"fused-{a}" for a in FUSED)])
 def pair(request, tmp_path_factory) -> Pair:
-    return Pair(request.param, tmp_path_factory.mktemp(request.param))
+    arch = request.param.removeprefix("fused-")
+    is_fused = request.param != arch
+    return Pair(arch, tmp_path_factory.mktemp(request.param), fuse_layers=is_fused)
 
 
 @pytest.fixture(scope="module")

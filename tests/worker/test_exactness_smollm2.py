@@ -9,6 +9,8 @@ import torch
 
 from kernelserve.config import DEFAULT_MODEL, EngineConfig
 from kernelserve.executor.uniproc import UniProcExecutor
+from kernelserve.model.embedded import embedded_gguf
+from kernelserve.model.gguf_checkpoint import GgufCheckpoint
 from tests.helpers.engine_driver import EngineDriver, greedy
 
 NUM_TOKENS = 24
@@ -42,13 +44,14 @@ def prompts(executor: Any) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def expected(executor: Any, prompts: list[list[int]]) -> list[list[int]]:
-    """Answers of the engine's own weights with transformers' own attention."""
+    """Answers of transformers itself with the weights of the file, unpacked to float32."""
     from transformers import AutoModelForCausalLM
 
-    loaded = executor._worker._model
+    file = GgufCheckpoint(embedded_gguf())
     with torch.inference_mode():
-        plain = AutoModelForCausalLM.from_config(loaded.hf_config, attn_implementation="eager")
-        plain.load_state_dict(loaded.module.state_dict())
+        plain = AutoModelForCausalLM.from_config(file.read_config(), attn_implementation="eager")
+        plain.load_state_dict(file.unpacked(torch.float32), strict=False)
+        plain.tie_weights()
         plain.eval().generation_config.eos_token_id = None
         return [
             plain.generate(
