@@ -31,16 +31,40 @@ def test_the_originals_are_gone(model) -> None:
     assert model.parameter_bytes < model.fused.weight_bytes / 20
 
 
-def test_company_does_not_change_a_bit(model) -> None:
-    """Batch invariance: a row alone, and as one of many requests and of a long prompt."""
-    text = list(range(40, 60))
-    alone = PagedRun(model, 1)
-    alone.step({0: text[:-1]})
-    expected = alone.step({0: text[-1:]})[0]
-    crowd = PagedRun(model, 8, max_len=60)
-    crowd.step(dict.fromkeys(range(7), text[:-1]))
-    rows = crowd.step({7: list(range(60))} | dict.fromkeys(range(7), text[-1:]))
-    assert all(torch.equal(rows[i], expected) for i in range(7))
+TEXT = [(37 * i) % 251 for i in range(150)]
+
+
+@pytest.fixture(scope="module")
+def alone(model) -> torch.Tensor:
+    """Logits of the text, computed at once and by itself."""
+    return PagedRun(model, 1, max_len=160).feed(0, TEXT, len(TEXT))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 149])
+def test_chunks_do_not_change_a_bit(model, alone, chunk) -> None:
+    assert torch.equal(PagedRun(model, 1, max_len=160).feed(0, TEXT, chunk), alone)
+
+
+def test_company_does_not_change_a_bit(model, alone) -> None:
+    run = PagedRun(model, 3, max_len=160)
+    run.step({0: TEXT[:-1], 1: TEXT[20:149], 2: TEXT[:3]})
+    rows = run.step({2: TEXT[3:90], 1: TEXT[:1], 0: TEXT[-1:]})
+    assert torch.equal(rows[0], alone[-1:])
+
+
+def test_a_prefix_computed_for_several_does_not_change_a_bit(model, alone) -> None:
+    """Three requests begin with the same blocks, so one look at those keys serves all; a fourth has its own."""
+    run = PagedRun(model, 4, max_len=80)
+    run.table = torch.cat([run.table, torch.zeros_like(run.table)], dim=1)
+    run.step({0: TEXT[:70], 3: TEXT[:73]})
+    run.table[1:3, :17] = run.table[0, :17]  # 68 tokens
+    run.lens[1:3] = [68, 68]
+    run.step({1: TEXT[68:71], 2: TEXT[68:70]})
+    for _ in range(3):
+        at = list(run.lens)
+        rows = run.step({i: TEXT[at[i] : at[i] + 1] for i in (2, 0, 3, 1)})
+        for i, logits in rows.items():
+            assert torch.equal(logits, alone[at[i] : at[i] + 1])
 
 
 def test_without_a_cache_nothing_is_computed(tmp_path) -> None:

@@ -1,212 +1,262 @@
 // Attention over a paged KV cache with an online softmax (Milakov and Gimelshein 2018; Dao et al. 2022).
 //
-// Keys and values of a layer lie as [slots, kv heads, head dim]; a request's position p is in slot
-// block_table[p / block_size] * block_size + p % block_size. The query heads that share a K/V head are taken together,
-// and keys in tiles, so that each key is read once for all of them.
+// A block of a layer's cache holds, for each K/V head, its keys as [head dim, block size] and its values as
+// [block size, head dim]: both are what `tile` multiplies with. The query heads that share a K/V head are taken
+// together, a tile of KEYS keys at a time, so that each key is read once for all of them.
+//
+// The numbers of a row come out the same whether it is decoded alone, is one of many rows of a prompt, or starts behind
+// a prefix that is computed for several requests at once: tiles begin at the same positions, and sums have one order.
 #pragma once
 
-#include <algorithm>
+#include <vector>
 
 #include "linear.h"
 #include "pointwise.h"
 
 namespace ks {
 
-constexpr int KEYS = 64;        // of a tile
-constexpr int QUERY_ROWS = 16;  // positions of one request that share a tile
+constexpr int KEYS = 64;  // of a tile
 constexpr int MAX_HEAD_DIM = 256;
 constexpr int MAX_GROUP = 16;   // query heads to a K/V head
+constexpr int MAX_ROWS = 8;     // positions that are taken together, MAX_GROUP query heads each
+constexpr int MAX_QUERIES = MAX_ROWS * MAX_GROUP;
 
 struct AttentionShape {
     int32_t heads, kv_heads, head_dim, block_size;
     float scale, soft_cap;  // soft_cap 0: none
     int32_t window;         // positions that a row sees, itself included; 0: all
     int32_t reserved;
+
+    int group() const { return heads / kv_heads; }
 };
 
 struct Requests {
-    const int32_t* starts;       // [n + 1] rows of each request
-    const int32_t* seq_lens;     // [n]
-    const int32_t* block_table;  // [n, ld_block_table]
+    const int32_t* starts;       // [count + 1] rows of each request
+    const int32_t* seq_lens;     // [count]
+    const int32_t* block_table;  // [count, ld_block_table]
     int64_t ld_block_table;
     int32_t count;
     int32_t reserved;
+
+    int rows(int request) const { return starts[request + 1] - starts[request]; }
+    const int32_t* blocks(int request) const { return block_table + request * ld_block_table; }
 };
 
-// Some consecutive rows of one request.
-struct Piece {
-    int32_t request, first_row, rows, first_position;
+// The layer's part of a KV cache.
+struct LayerCache {
+    const AttentionShape& shape;
+    float* keys;
+    float* values;
+
+    int64_t block_head(int64_t block, int kv_head) const {
+        return (block * shape.kv_heads + kv_head) * shape.block_size * shape.head_dim;
+    }
+
+    void write(int64_t slot, int kv_head, const float* key, const float* value) const {
+        const int64_t start = block_head(slot / shape.block_size, kv_head), place = slot % shape.block_size;
+        float* to = keys + start + place;
+        for (int d = 0; d < shape.head_dim; d++) to[d * shape.block_size] = key[d];
+        std::memcpy(values + start + place * shape.head_dim, value, shape.head_dim * sizeof(float));
+    }
+
+    const float* value(const int32_t* blocks, int position, int kv_head) const {
+        const int64_t start = block_head(blocks[position / shape.block_size], kv_head);
+        return values + start + position % shape.block_size * shape.head_dim;
+    }
+
+    // 16 keys from `position` on as [head dim, 16]; `ld` is set to the distance of its rows. Small blocks are copied.
+    const float* key_panel(const int32_t* blocks, int position, int count, int kv_head, float* buffer, int64_t& ld) const {
+        const int size = shape.block_size;
+        if (size % PANEL == 0) {
+            ld = size;
+            return keys + block_head(blocks[position / size], kv_head) + position % size;
+        }
+        ld = PANEL;
+        for (int i = 0; i < count; i++) {
+            const float* from = keys + block_head(blocks[(position + i) / size], kv_head) + (position + i) % size;
+            for (int d = 0; d < shape.head_dim; d++) buffer[d * PANEL + i] = from[d * size];
+        }
+        for (int i = count; i < PANEL; i++)
+            for (int d = 0; d < shape.head_dim; d++) buffer[d * PANEL + i] = 0.0f;
+        return buffer;
+    }
 };
 
+// What is known of some queries after some keys: the largest score, and sums weighted with e^(score - largest).
+struct Softmax {
+    float top[MAX_QUERIES], total[MAX_QUERIES];
+    float sums[MAX_QUERIES * MAX_HEAD_DIM];
+
+    void clear(int count, int dim) {
+        std::fill(top, top + count, -INFINITY);
+        std::fill(total, total + count, 0.0f);
+        std::fill(sums, sums + count * dim, 0.0f);
+    }
+
+    // Turns the scores [KEYS] of query i, -inf where it must not look, into weights. Returns what its sums shrink by.
+    float weigh(int i, float* scores) {
+        float peak = top[i];
+        for (int k = 0; k < KEYS; k++) peak = std::max(peak, scores[k]);
+        if (peak == -INFINITY) {
+            std::fill(scores, scores + KEYS, 0.0f);
+            return 1.0f;
+        }
+        const float factor = top[i] == peak ? 1.0f : std::exp(top[i] - peak);
+        Vec sum{};
+        for (int k = 0; k < KEYS; k += LANES) {
+            const Vec e = exp(load(scores + k) - peak);
+            store(scores + k, e);
+            sum += e;
+        }
+        total[i] = total[i] * factor + sum_lanes(sum);
+        top[i] = peak;
+        return factor;
+    }
+};
+
+// Rows that look at the same keys of one K/V head.
 class Attention {
   public:
-    Attention(const AttentionShape& shape, const Requests& requests, const float* keys, const float* values)
-        : s_(shape), requests_(requests), keys_(keys), values_(values), group_(shape.heads / shape.kv_heads) {}
+    Attention(const LayerCache& cache, int kv_head) : cache_(cache), s_(cache.shape), kv_head_(kv_head) {}
 
-    // queries: row r at r * ldq, [heads, head_dim]; out: row r at r * heads * head_dim
-    void run(const Piece& piece, int kv_head, const float* queries, int64_t ldq, float* out) const {
-        if (piece.rows == 1) one_row(piece, kv_head, queries + piece.first_row * ldq, out);
-        else rows(piece, kv_head, queries, ldq, out);
+    // Adds keys first .. end of the blocks to `state`, for `rows` rows of MAX_ROWS at most. Row r is at position
+    // positions[r] and has its queries [group, head dim] at queries + r * group * head dim, scaled.
+    void look(const int32_t* blocks, int first, int end, const float* queries, const int* positions, int rows,
+              Softmax& state) const {
+        const int dim = s_.head_dim, group = s_.group(), count = rows * group;
+        alignas(64) float scores[MAX_QUERIES * KEYS], factors[MAX_QUERIES], buffer[MAX_HEAD_DIM * PANEL];
+        const float* values[KEYS];
+        for (first -= first % KEYS; first < end; first += KEYS) {
+            const int here = std::min(KEYS, end - first);
+            for (int k = 0; k < here; k += PANEL) {
+                int64_t ld;
+                const int panel = std::min(PANEL, here - k);
+                const float* keys = cache_.key_panel(blocks, first + k, panel, kv_head_, buffer, ld);
+                tile_rows(count, queries, dim, keys, ld, dim, scores + k, KEYS, false);
+            }
+            for (int i = 0; i < count; i++) {
+                float* row = scores + i * KEYS;
+                cap(row, here);
+                hide(row, first, here, positions[i / group]);
+                factors[i] = state.weigh(i, row);
+            }
+            for (int k = 0; k < here; k++) values[k] = cache_.value(blocks, first + k, kv_head_);
+            add_values(count, scores, values, here, factors, state.sums);
+        }
     }
 
   private:
+    const LayerCache& cache_;
     const AttentionShape& s_;
-    const Requests& requests_;
-    const float* keys_;
-    const float* values_;
-    const int group_;
-
-    const float* slot(const float* cache, int request, int position, int kv_head) const {
-        const int32_t block = requests_.block_table[request * requests_.ld_block_table + position / s_.block_size];
-        const int64_t index = int64_t(block) * s_.block_size + position % s_.block_size;
-        return cache + (index * s_.kv_heads + kv_head) * s_.head_dim;
-    }
-
-    int first_key(int position) const { return s_.window ? std::max(0, position - s_.window + 1) : 0; }
+    const int kv_head_;
 
     void cap(float* scores, int count) const {
         if (s_.soft_cap == 0) return;
-        for (int i = 0; i < count; i++) scores[i] = s_.soft_cap * std::tanh(scores[i] / s_.soft_cap);
+        for (int k = 0; k < count; k++) scores[k] = s_.soft_cap * std::tanh(scores[k] / s_.soft_cap);
     }
 
-    // Turns scores into weights e^(score - top), and returns the factor for what was added up before.
-    static float weigh(float* scores, int count, float& top, float& total) {
-        float peak = top;
-        for (int i = 0; i < count; i++) peak = std::max(peak, scores[i]);
-        for (int i = count; i < (count + LANES - 1) / LANES * LANES; i++) scores[i] = -INFINITY;
-        const float factor = top == -INFINITY ? 0.0f : std::exp(top - peak);
-        Vec sum{};
-        for (int i = 0; i < count; i += LANES) {
-            const Vec e = exp(load(scores + i) - peak);
-            store(scores + i, e);
-            sum += e;
-        }
-        total = total * factor + sum_lanes(sum);
-        top = peak;
-        return factor;
+    // A row sees the positions up to its own, `window` of them at most.
+    void hide(float* scores, int first, int count, int position) const {
+        for (int k = std::min(count, std::max(0, position + 1 - first)); k < KEYS; k++) scores[k] = -INFINITY;
+        if (s_.window)
+            for (int k = 0; k < std::min(count, position + 1 - s_.window - first); k++) scores[k] = -INFINITY;
     }
 
-    void one_row(const Piece& piece, int kv_head, const float* queries, float* out) const {
-        const int dim = s_.head_dim, last = piece.first_position;
-        alignas(64) float scores[MAX_GROUP][KEYS], sums[MAX_GROUP][MAX_HEAD_DIM] = {};
-        float top[MAX_GROUP], total[MAX_GROUP] = {};
-        std::fill(top, top + group_, -INFINITY);
-        const float* query = queries + int64_t(kv_head) * group_ * dim;
-        const float* places[KEYS];
-        for (int first = first_key(last); first <= last; first += KEYS) {
-            const int count = std::min(KEYS, last + 1 - first);
-            for (int i = 0; i < count; i++) places[i] = slot(keys_, piece.request, first + i, kv_head);
-            for (int g = 0; g < group_; g++) dot_all(query + g * dim, places, count, scores[g]);
-            for (int i = 0; i < count; i++) places[i] = slot(values_, piece.request, first + i, kv_head);
-            for (int g = 0; g < group_; g++) {
-                cap(scores[g], count);
-                const float factor = weigh(scores[g], count, top[g], total[g]);
-                add_weighted(places, count, scores[g], factor, sums[g]);
-            }
-        }
-        float* to = out + (int64_t(piece.first_row) * s_.heads + kv_head * group_) * dim;
-        for (int g = 0; g < group_; g++)
-            for (int d = 0; d < dim; d++) to[g * dim + d] = sums[g][d] / total[g];
-    }
-
-    void dot_all(const float* query, const float* const* keys, int count, float* scores) const {
+    // sums[i] = sums[i] * factors[i] + weights[i] times the values
+    void add_values(int queries, const float* weights, const float* const* values, int count, const float* factors,
+                    float* sums) const {
         const int dim = s_.head_dim;
         int i = 0;
-        for (; i + 4 <= count; i += 4) {
-            Vec sums[4] = {};
-            for (int d = 0; d < dim; d += LANES) {
-                const Vec q = load(query + d);
-                for (int j = 0; j < 4; j++) sums[j] = fma(q, load(keys[i + j] + d), sums[j]);
-            }
-            for (int j = 0; j < 4; j++) scores[i + j] = sum_lanes(sums[j]) * s_.scale;
-        }
-        for (; i < count; i++) {
-            Vec sum{};
-            for (int d = 0; d < dim; d += LANES) sum = fma(load(query + d), load(keys[i] + d), sum);
-            scores[i] = sum_lanes(sum) * s_.scale;
-        }
+        for (; i + 4 <= queries; i += 4) add_to<4>(weights + i * KEYS, values, count, factors + i, sums + i * dim);
+        for (; i < queries; i++) add_to<1>(weights + i * KEYS, values, count, factors + i, sums + i * dim);
     }
 
-    void add_weighted(const float* const* values, int count, const float* weights, float factor, float* sums) const {
-        constexpr int N = 8;
+    template <int ROWS>
+    void add_to(const float* weights, const float* const* values, int count, const float* factors, float* sums) const {
         const int dim = s_.head_dim;
-        int d = 0;
-        for (; d + N * LANES <= dim; d += N * LANES) {
-            Vec part[N];
-            for (int j = 0; j < N; j++) part[j] = load(sums + d + j * LANES) * factor;
-            for (int i = 0; i < count; i++) {
-                const Vec weight = all(weights[i]);
-                for (int j = 0; j < N; j++) part[j] = fma(weight, load(values[i] + d + j * LANES), part[j]);
+        for (int d = 0; d < dim; d += PANEL) {
+            Vec part[ROWS][VECS] = {};
+            for (int k = 0; k < count; k++) {
+                Vec value[VECS];
+                for (int v = 0; v < VECS; v++) value[v] = load(values[k] + d + v * LANES);
+                for (int r = 0; r < ROWS; r++)
+                    for (int v = 0; v < VECS; v++) part[r][v] = fma(all(weights[r * KEYS + k]), value[v], part[r][v]);
             }
-            for (int j = 0; j < N; j++) store(sums + d + j * LANES, part[j]);
+            for (int r = 0; r < ROWS; r++)
+                for (int v = 0; v < VECS; v++) {
+                    float* to = sums + r * dim + d + v * LANES;
+                    store(to, fma(load(to), all(factors[r]), part[r][v]));
+                }
         }
-        for (; d < dim; d += LANES) {
-            Vec part = load(sums + d) * factor;
-            for (int i = 0; i < count; i++) part = fma(all(weights[i]), load(values[i] + d), part);
-            store(sums + d, part);
+    }
+};
+
+// Some requests with one row each that begin with the same blocks.
+struct SharedPrefix {
+    std::vector<int> requests;
+    int length;  // in tokens, whole tiles
+};
+
+// A request whose next rows are computed together.
+struct Piece {
+    int request, first_row, rows, first_position;
+    int done;  // positions that a shared prefix has covered already
+};
+
+// How the rows of a step are divided into work: the same for every layer without a window.
+struct AttentionPlan {
+    std::vector<SharedPrefix> prefixes;
+    std::vector<Piece> pieces;
+
+    AttentionPlan(const Requests& requests, int block_size, int rows_at_once, bool share) {
+        std::vector<int> done(requests.count, 0);
+        if (share) find_prefixes(requests, block_size, rows_at_once, done);
+        for (int r = 0; r < requests.count; r++) {
+            const int start = requests.starts[r], end = requests.starts[r + 1];
+            for (int row = start; row < end; row += rows_at_once)
+                pieces.push_back({r, row, std::min(rows_at_once, end - row), requests.seq_lens[r] - (end - row), done[r]});
         }
     }
 
-    void rows(const Piece& piece, int kv_head, const float* queries, int64_t ldq, float* out) const {
-        constexpr int MOST = QUERY_ROWS * MAX_GROUP;
-        const int dim = s_.head_dim, count = piece.rows * group_;
-        static thread_local float keys[MAX_HEAD_DIM * KEYS], values[KEYS * MAX_HEAD_DIM];
-        static thread_local float scores[MOST * KEYS], sums[MOST * MAX_HEAD_DIM], packed[MOST * MAX_HEAD_DIM];
-        float top[MOST], total[MOST] = {};
-        std::fill(top, top + count, -INFINITY);
-        std::fill(sums, sums + count * dim, 0.0f);
-        for (int r = 0; r < piece.rows; r++) {
-            const float* from = queries + (piece.first_row + r) * ldq + int64_t(kv_head) * group_ * dim;
-            for (int i = 0; i < group_ * dim; i++) packed[r * group_ * dim + i] = from[i] * s_.scale;
-        }
-        const int last = piece.first_position + piece.rows - 1;
-        for (int first = first_key(piece.first_position); first <= last; first += KEYS) {
-            const int here = std::min(KEYS, last + 1 - first);
-            gather(piece.request, first, here, kv_head, keys, values);
-            for (int k = 0; k < here; k += PANEL)
-                tile_rows(count, packed, dim, keys + k, KEYS, dim, scores + k, KEYS, false);
-            for (int i = 0; i < count; i++) {
-                const int position = piece.first_position + i / group_;
-                float* row = scores + i * KEYS;
-                cap(row, here);
-                hide(row, first, here, position);
-                const float factor = row_is_hidden(row, here) ? 1.0f : weigh(row, here, top[i], total[i]);
-                if (factor != 1.0f)
-                    for (int d = 0; d < dim; d++) sums[i * dim + d] *= factor;
+  private:
+    // Sorted by their first blocks, requests with the same prefix are neighbours.
+    void find_prefixes(const Requests& requests, int block_size, int most, std::vector<int>& done) {
+        if (KEYS % block_size) return;
+        const int first_blocks = KEYS / block_size;
+        std::vector<int> order;
+        for (int r = 0; r < requests.count; r++)
+            if (requests.rows(r) == 1 && requests.seq_lens[r] > KEYS) order.push_back(r);
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+            return std::lexicographical_compare(requests.blocks(a), requests.blocks(a) + first_blocks, requests.blocks(b),
+                                                requests.blocks(b) + first_blocks);
+        });
+        SharedPrefix found{{}, 0};
+        const auto close = [&] {
+            if (found.requests.size() > 1) {
+                for (int r : found.requests) done[r] = found.length;
+                prefixes.push_back(found);
             }
-            for (int d = 0; d < dim; d += PANEL)
-                tile_rows(count, scores, KEYS, values + d, dim, here, sums + d, dim, true);
+            found = {{}, 0};
+        };
+        for (int r : order) {
+            const int own = (requests.seq_lens[r] - 1) / KEYS * KEYS;  // its newest token is always its own
+            int length = own;
+            if (!found.requests.empty()) length = common(requests, found.requests[0], r, std::min(own, found.length), block_size);
+            // Joining must not shorten what is shared too much.
+            if (!found.requests.empty() && (length == 0 || 2 * length < found.length || int(found.requests.size()) == most)) {
+                close();
+                length = own;
+            }
+            found.requests.push_back(r);
+            found.length = length;
         }
-        for (int i = 0; i < count; i++) {
-            const int row = piece.first_row + i / group_, head = kv_head * group_ + i % group_;
-            float* to = out + (int64_t(row) * s_.heads + head) * dim;
-            for (int d = 0; d < dim; d++) to[d] = sums[i * dim + d] / total[i];
-        }
+        close();
     }
 
-    // Keys as [dim, KEYS], values as [KEYS, dim].
-    void gather(int request, int first, int count, int kv_head, float* keys, float* values) const {
-        const int dim = s_.head_dim;
-        for (int i = 0; i < count; i++) {
-            const float* key = slot(keys_, request, first + i, kv_head);
-            for (int d = 0; d < dim; d++) keys[d * KEYS + i] = key[d];
-            std::memcpy(values + i * dim, slot(values_, request, first + i, kv_head), dim * sizeof(float));
-        }
-        for (int i = count; i < (count + PANEL - 1) / PANEL * PANEL; i++)
-            for (int d = 0; d < dim; d++) keys[d * KEYS + i] = 0.0f;
-    }
-
-    void hide(float* row, int first, int count, int position) const {
-        for (int i = std::max(0, position + 1 - first); i < count; i++) row[i] = -INFINITY;
-        for (int i = 0; i < std::min(count, first_key(position) - first); i++) row[i] = -INFINITY;
-    }
-
-    // Then its weights, which are still added up, must be zero.
-    static bool row_is_hidden(float* row, int count) {
-        for (int i = 0; i < count; i++)
-            if (row[i] != -INFINITY) return false;
-        std::fill(row, row + count, 0.0f);
-        return true;
+    static int common(const Requests& requests, int a, int b, int most, int block_size) {
+        int blocks = 0;
+        while (blocks * block_size < most && requests.blocks(a)[blocks] == requests.blocks(b)[blocks]) blocks++;
+        return blocks * block_size / KEYS * KEYS;
     }
 };
 

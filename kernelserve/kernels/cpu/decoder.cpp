@@ -47,22 +47,15 @@ namespace {
 int64_t qkv_width(const Decoder& d) { return d.layers[0].qkv.n; }
 int64_t heads_width(const Decoder& d) { return int64_t(d.layers[0].attention.heads) * d.layers[0].attention.head_dim; }
 
-std::vector<Piece> pieces_of(const Requests& requests) {
-    std::vector<Piece> pieces;
-    for (int r = 0; r < requests.count; r++) {
-        const int start = requests.starts[r], end = requests.starts[r + 1];
-        for (int row = start; row < end; row += QUERY_ROWS)
-            pieces.push_back({r, row, std::min(QUERY_ROWS, end - row), requests.seq_lens[r] - (end - row)});
-    }
-    return pieces;
-}
+int rows_at_once(const AttentionShape& a) { return std::max(1, std::min(MAX_ROWS, 48 / a.group())); }
 
 class Run {
   public:
-    Run(const Decoder& decoder, const Step& step, Team& team, const std::vector<Piece>& pieces)
-        : d_(decoder), s_(step), team_(team), pieces_(pieces), normed_(step.scratch),
+    Run(const Decoder& decoder, const Step& step, Team& team, const AttentionPlan& plan, const AttentionPlan& windowed)
+        : d_(decoder), s_(step), team_(team), plan_(plan), windowed_(windowed), normed_(step.scratch),
           qkv_(normed_ + step.rows * decoder.hidden), heads_(qkv_ + step.rows * qkv_width(decoder)),
-          gate_up_(heads_ + step.rows * heads_width(decoder)), mlp_(gate_up_ + step.rows * 2 * decoder.intermediate) {}
+          gate_up_(heads_ + step.rows * heads_width(decoder)), mlp_(gate_up_ + step.rows * 2 * decoder.intermediate),
+          states_(mlp_ + step.rows * decoder.intermediate) {}
 
     void layer(const Layer& l) const {
         const int64_t rows = s_.rows, hidden = d_.hidden, inner = d_.intermediate;
@@ -81,8 +74,8 @@ class Run {
     const Decoder& d_;
     const Step& s_;
     Team& team_;
-    const std::vector<Piece>& pieces_;
-    float *normed_, *qkv_, *heads_, *gate_up_, *mlp_;
+    const AttentionPlan &plan_, &windowed_;
+    float *normed_, *qkv_, *heads_, *gate_up_, *mlp_, *states_;
 
     template <class Work>
     void each_row(int64_t at_once, const Work& work) const {
@@ -117,18 +110,88 @@ class Run {
             if (weight) rms_norm(head, weight, d_.eps, dim, head);
             rotate(head, cosines, sines, half);
         }
-        std::memcpy(l.keys + s_.slot_mapping[row] * width, key, width * sizeof(float));
-        std::memcpy(l.values + s_.slot_mapping[row] * width, key + width, width * sizeof(float));
+        for (int i = 0; i < a.heads * dim; i++) query[i] *= a.scale;
+        const LayerCache cache{a, l.keys, l.values};
+        for (int h = 0; h < a.kv_heads; h++)
+            cache.write(s_.slot_mapping[row], h, key + h * dim, key + width + h * dim);
     }
 
+    // First what several requests share, then the rest of each, which goes on from there.
     void attend(const Layer& l) const {
-        const Attention attention(l.attention, s_.requests, l.keys, l.values);
+        const AttentionPlan& plan = l.attention.window ? windowed_ : plan_;
+        const LayerCache cache{l.attention, l.keys, l.values};
         const int kv_heads = l.attention.kv_heads;
-        team_.share(int64_t(pieces_.size()) * kv_heads, 1, [&](int64_t first, int64_t end) {
-            for (int64_t i = first; i < end; i++)
-                attention.run(pieces_[i / kv_heads], int(i % kv_heads), qkv_, l.qkv.n, heads_);
+        if (!plan.prefixes.empty()) {
+            team_.share(int64_t(plan.prefixes.size()) * kv_heads, 1, [&](int64_t first, int64_t end) {
+                for (int64_t i = first; i < end; i++) look_at_prefix(cache, plan.prefixes[i / kv_heads], int(i % kv_heads));
+            });
+            team_.meet();
+        }
+        team_.share(int64_t(plan.pieces.size()) * kv_heads, 1, [&](int64_t first, int64_t end) {
+            for (int64_t i = first; i < end; i++) look_at_rest(cache, plan.pieces[i / kv_heads], int(i % kv_heads));
         });
         team_.meet();
+    }
+
+    // The queries of a row for one K/V head, [group, head dim].
+    const float* queries(const AttentionShape& a, int64_t row, int kv_head) const {
+        return qkv_ + row * d_.layers[0].qkv.n + int64_t(kv_head) * a.group() * a.head_dim;
+    }
+
+    // Where what a row knows after its prefix is kept: group * (head dim + 2) numbers.
+    float* state(const AttentionShape& a, int64_t row, int kv_head) const {
+        return states_ + (row * a.kv_heads + kv_head) * a.group() * (a.head_dim + 2);
+    }
+
+    void look_at_prefix(const LayerCache& cache, const SharedPrefix& prefix, int kv_head) const {
+        const AttentionShape& a = cache.shape;
+        const int size = a.group() * a.head_dim, rows = int(prefix.requests.size());
+        static thread_local Softmax softmax;
+        static thread_local float packed[MAX_QUERIES * MAX_HEAD_DIM];
+        int positions[MAX_ROWS];
+        for (int r = 0; r < rows; r++) {
+            const int request = prefix.requests[r];
+            std::memcpy(packed + r * size, queries(a, s_.requests.starts[request], kv_head), size * sizeof(float));
+            positions[r] = s_.requests.seq_lens[request] - 1;
+        }
+        softmax.clear(rows * a.group(), a.head_dim);
+        Attention(cache, kv_head)
+            .look(s_.requests.blocks(prefix.requests[0]), 0, prefix.length, packed, positions, rows, softmax);
+        for (int r = 0; r < rows; r++) {
+            float* to = state(a, s_.requests.starts[prefix.requests[r]], kv_head);
+            std::memcpy(to, softmax.top + r * a.group(), a.group() * sizeof(float));
+            std::memcpy(to + a.group(), softmax.total + r * a.group(), a.group() * sizeof(float));
+            std::memcpy(to + 2 * a.group(), softmax.sums + r * size, size * sizeof(float));
+        }
+    }
+
+    void look_at_rest(const LayerCache& cache, const Piece& piece, int kv_head) const {
+        const AttentionShape& a = cache.shape;
+        const int group = a.group(), dim = a.head_dim, size = group * dim, count = piece.rows * group;
+        static thread_local Softmax softmax;
+        static thread_local float packed[MAX_QUERIES * MAX_HEAD_DIM];
+        int positions[MAX_ROWS];
+        for (int r = 0; r < piece.rows; r++) {
+            std::memcpy(packed + r * size, queries(a, piece.first_row + r, kv_head), size * sizeof(float));
+            positions[r] = piece.first_position + r;
+        }
+        if (piece.done) {
+            const float* from = state(a, piece.first_row, kv_head);
+            std::memcpy(softmax.top, from, group * sizeof(float));
+            std::memcpy(softmax.total, from + group, group * sizeof(float));
+            std::memcpy(softmax.sums, from + 2 * group, size * sizeof(float));
+        } else {
+            softmax.clear(count, dim);
+        }
+        const int first = a.window ? std::max(0, positions[0] + 1 - a.window) : piece.done;
+        Attention(cache, kv_head)
+            .look(s_.requests.blocks(piece.request), first, positions[piece.rows - 1] + 1, packed, positions, piece.rows,
+                  softmax);
+        for (int i = 0; i < count; i++) {
+            const int64_t row = piece.first_row + i / group, head = kv_head * group + i % group;
+            float* to = heads_ + (row * a.heads + head) * dim;
+            for (int d = 0; d < dim; d++) to[d] = softmax.sums[i * dim + d] / softmax.total[i];
+        }
     }
 
     void activate(int64_t rows, int64_t inner) const {
@@ -161,13 +224,17 @@ void in_parallel(int threads, const Work& work) {
 extern "C" {
 
 int64_t ks_scratch_floats(const Decoder* d, int64_t rows) {
-    return rows * (d->hidden + qkv_width(*d) + heads_width(*d) + 3 * int64_t(d->intermediate));
+    const int64_t states = heads_width(*d) + 2 * d->layers[0].attention.heads;
+    return rows * (d->hidden + qkv_width(*d) + heads_width(*d) + 3 * int64_t(d->intermediate) + states);
 }
 
 void ks_decode(const Decoder* decoder, const Step* step, int32_t threads) {
-    const std::vector<Piece> pieces = pieces_of(step->requests);
+    const AttentionShape& attention = decoder->layers[0].attention;
+    const int at_once = rows_at_once(attention);
+    const AttentionPlan plan(step->requests, attention.block_size, at_once, true);
+    const AttentionPlan windowed(step->requests, attention.block_size, at_once, false);
     in_parallel(threads, [&](Team& team) {
-        const Run run(*decoder, *step, team, pieces);
+        const Run run(*decoder, *step, team, plan, windowed);
         for (int i = 0; i < decoder->num_layers; i++) run.layer(decoder->layers[i]);
     });
 }
