@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernelserve.client.registry import list_engines
     from kernelserve.config import EngineConfig
     from kernelserve.errors import (
+        BatchError,
         EngineDeadError,
         EngineError,
         EngineRequestError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "BatchError",
     "CompletionOutput",
     "EngineConfig",
     "EngineDeadError",

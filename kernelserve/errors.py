@@ -3,6 +3,8 @@
     KernelserveError
     |-- InvalidConfigError            a setting is wrong (also a ValueError)
     |-- InvalidRequestError           a request is wrong; only its sender is affected (also a ValueError)
+    |-- BatchError                    some requests of a list failed; it has the answers of the others
+    |   `-- RefusedBatchError         each of these was wrong (also an InvalidRequestError)
     |-- ProtocolError                 the two ends of a socket do not understand each other
     |-- KernelBuildError              our C++ kernels cannot be compiled here; the engine goes on without them
     `-- EngineError
@@ -26,8 +28,15 @@ A start failure crosses the process boundary as a `code`; `START_ERRORS` maps it
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernelserve.outputs import RequestOutput
+
 __all__ = [
     "START_ERRORS",
+    "BatchError",
     "EngineConfigError",
     "EngineCrashError",
     "EngineDeadError",
@@ -46,6 +55,7 @@ __all__ = [
     "ModelFilesError",
     "ModelNotFoundError",
     "ProtocolError",
+    "RefusedBatchError",
     "UnsupportedModelError",
     "WeightsMemoryError",
 ]
@@ -61,6 +71,29 @@ class InvalidConfigError(KernelserveError, ValueError):
 
 class InvalidRequestError(KernelserveError, ValueError):
     """A request cannot be served as asked; other requests are not affected."""
+
+
+class BatchError(KernelserveError):
+    """Some requests of a list could not be answered. The others were.
+
+    `errors` has the error of each that failed by its place in the list, `outputs` an output for each of the others and
+    None for these, in the order of the list.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        errors: Mapping[int, KernelserveError] | None = None,
+        outputs: Sequence[RequestOutput | None] = (),
+    ) -> None:
+        super().__init__(message)
+        self.errors = dict(errors or {})
+        self.outputs = list(outputs)
+
+
+class RefusedBatchError(BatchError, InvalidRequestError):
+    """The same, where each that failed was refused before it was sent."""
 
 
 class ProtocolError(KernelserveError):

@@ -7,6 +7,7 @@ from kernelserve import errors
 
 NAMES = {
     "AsyncLLM",
+    "BatchError",
     "CompletionOutput",
     "EngineConfig",
     "EngineDeadError",

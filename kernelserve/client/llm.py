@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import queue
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
 import msgspec
 
+from kernelserve.client.batch_inputs import split_conversations, split_prompts, spread
 from kernelserve.client.batch_run import BatchRun
 from kernelserve.client.chat_options import ChatMessage, ChatOptions
-from kernelserve.client.chat_prompt import ChatPrompt
 from kernelserve.client.engine_handle import EngineHandle
 from kernelserve.client.engine_options import EngineOptions, LaunchOptions, parse_engine_options
 from kernelserve.client.engine_session import EngineSession
@@ -25,7 +26,12 @@ from kernelserve.client.prompt import Prompt
 from kernelserve.client.status_line import StatusLine
 from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.config import DEFAULT_MODEL, SchedulerPolicy
-from kernelserve.errors import EngineDeadError, InvalidRequestError
+from kernelserve.errors import (
+    EngineDeadError,
+    EngineRequestError,
+    InvalidRequestError,
+    KernelserveError,
+)
 from kernelserve.outputs import RequestOutput
 from kernelserve.protocol import EngineReady, EngineStatus, KVCacheMap, SchedulerStats, StepRecord
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
@@ -92,22 +98,15 @@ class LLM:
         A prompt with images is `{"prompt": text, "multi_modal_data": {"image": image or images}}`, where the text has
         the model's placeholder where each image belongs; `chat` puts it there itself.
 
-        Raises InvalidRequestError before anything is sent if one of them cannot be served. On KeyboardInterrupt all of
-        them are aborted, and `partial_outputs` holds what there was.
+        Of a list, what cannot be served concerns nobody else: the others are answered, then a BatchError is raised,
+        which has their outputs and the errors. One prompt alone raises its own InvalidRequestError or
+        EngineRequestError. A KeyboardInterrupt aborts all. Whatever is raised, `partial_outputs` has what there is.
         """
+        batch, is_list = split_prompts(prompts)
         session = self._session()
-        batch = _as_list(prompts)
-        params = _spread(sampling_params, len(batch), "sampling_params")
-        priorities = _spread(priority, len(batch), "priority")
-        run = BatchRun(session, use_tqdm=use_tqdm)
-        for prompt, one, rank in zip(batch, params, priorities, strict=True):
-            final_only = self._handle.choose_params(session, one, RequestOutputKind.FINAL_ONLY)
-            run.add(
-                self._handle.process(
-                    session, prompt, final_only, priority=rank, cache_salt=cache_salt
-                )
-            )
-        return self._complete(run)
+        run = BatchRun(session, use_tqdm=use_tqdm, is_list=is_list)
+        ready_made = [partial(_same, prompt) for prompt in batch]
+        return self._answer(session, run, ready_made, sampling_params, priority, cache_salt)
 
     def chat(
         self,
@@ -121,16 +120,15 @@ class LLM:
         """Answer one conversation or a list of them. `template_options` go to the chat template.
 
         The content of a message may be a list of parts: `{"type": "text", "text": ...}`, `{"type": "image", "image":
-        ...}` with anything that shows a picture, `{"type": "image_url", "image_url": {"url": ...}}`.
+        ...}` with anything that shows a picture, `{"type": "image_url", "image_url": {"url": ...}}`. Raises what
+        `generate` does.
         """
+        conversations, is_list = split_conversations(messages)
         session = self._session()
-        one = not messages or not isinstance(messages[0], Sequence)
-        conversations = [messages] if one else messages
-        prompts = [
-            self._handle.render_chat(session, conversation, template_options)  # type: ignore[arg-type]
-            for conversation in conversations
-        ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, cache_salt=cache_salt)
+        run = BatchRun(session, use_tqdm=use_tqdm, is_list=is_list)
+        render = self._handle.render_chat
+        prompts = [partial(render, session, one, template_options) for one in conversations]
+        return self._answer(session, run, prompts, sampling_params, 0, cache_salt)
 
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
@@ -282,7 +280,7 @@ class LLM:
         self._handle = handle
         handle.bind_to(self)
         self.partial_outputs: list[RequestOutput] = []
-        """What the last interrupted `generate` had produced, with the reason `abort`."""
+        """What the last `generate` or `chat` had produced if it raised; what was interrupted has the reason `abort`."""
 
     def _session(self) -> EngineSession:
         session = self._handle.open()
@@ -312,13 +310,43 @@ class LLM:
             raise
         line.finish(ready)
 
-    def _complete(self, run: BatchRun) -> list[RequestOutput]:
+    def _answer(
+        self,
+        session: EngineSession,
+        run: BatchRun,
+        prompts: Sequence[Callable[[], Prompt]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        priority: int | Sequence[int],
+        cache_salt: str | None,
+    ) -> list[RequestOutput]:
+        """Make the prompts one by one, send those that can be sent, and wait for their answers."""
         self.partial_outputs = []
+        params = [
+            self._handle.choose_params(session, one, RequestOutputKind.FINAL_ONLY)
+            for one in spread(sampling_params, len(prompts), "sampling_params")
+        ]
+        ranks = spread(priority, len(prompts), "priority")
+        for make_prompt, one, rank in zip(prompts, params, ranks, strict=True):
+            try:
+                run.add(
+                    self._handle.process(
+                        session, make_prompt(), one, priority=rank, cache_salt=cache_salt
+                    )
+                )
+            except (InvalidRequestError, EngineRequestError) as error:
+                run.refuse(error)
         try:
             return run.complete()
         except KeyboardInterrupt:
             self.partial_outputs = run.abort()
             raise
+        except KernelserveError:
+            self.partial_outputs = run.outputs
+            raise
+
+
+def _same(prompt: Prompt) -> Prompt:
+    return prompt
 
 
 def _stream_text(session: EngineSession, processed: ProcessedRequest) -> Iterator[str]:
@@ -334,23 +362,3 @@ def _stream_text(session: EngineSession, processed: ProcessedRequest) -> Iterato
     finally:
         if not finished:
             session.abort([processed.internal_id])
-
-
-def _as_list(prompts: Any) -> list[Prompt]:
-    """One prompt is text, a dict, a (text, ids) pair or a list of ids; anything else is a list of prompts."""
-    pair = isinstance(prompts, tuple) and len(prompts) == 2 and not isinstance(prompts[1], str)
-    if isinstance(prompts, str | Mapping | ChatPrompt) or pair:
-        return [prompts]
-    if not isinstance(prompts, Iterable):
-        raise InvalidRequestError(f"prompts={prompts!r:.80} must be a prompt or a list of prompts")
-    batch = list(prompts)
-    return [batch] if batch and all(isinstance(item, int) for item in batch) else batch
-
-
-def _spread(value: Any, count: int, name: str) -> list[Any]:
-    """Give each of `count` prompts its value: the one for all, or one each."""
-    if not isinstance(value, Sequence):
-        return [value] * count
-    if len(value) != count:
-        raise InvalidRequestError(f"{len(value)} {name} for {count} prompts: give one, or one each")
-    return list(value)

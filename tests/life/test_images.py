@@ -217,6 +217,26 @@ def test_t59_bad_pictures_are_their_senders_errors_alone(llm, tmp_path):
     assert max(used[1:]) - used[0] < 8 * 2**20, used
 
 
+def test_bad_pictures_in_a_list_of_chats_are_errors_of_their_own(llm, tmp_path):
+    """B9, T59: the same in one call: an answer for each good one, an error for each bad one."""
+    bad = bad_sources(tmp_path)
+    good = [message(picture, "what?") for picture in PICTURES]
+    expected = ids(llm.chat(good, GREEDY, use_tqdm=False))
+    parts = [{"type": "image", "image": source} for source in bad.values()]
+    parts.append({"type": "image"})  # refused before there is a prompt
+    chats = [good[0], *([{"role": "user", "content": [part]}] for part in parts), *good[1:]]
+    with pytest.raises(
+        ks.BatchError, match=f"{len(parts)} of {len(chats)} requests fail"
+    ) as caught:
+        llm.chat(chats, GREEDY, use_tqdm=False)
+    answers = {i: output for i, output in enumerate(caught.value.outputs) if output is not None}
+    assert list(answers) == [0, len(parts) + 1, len(parts) + 2]
+    assert ids(list(answers.values())) == expected
+    assert list(caught.value.errors) == list(range(1, len(parts) + 1))
+    for error in [caught.value, *caught.value.errors.values()]:
+        assert re.fullmatch(".{10,500}", str(error))
+
+
 def test_t55_text_that_looks_like_an_image_is_text(llm):
     [output] = llm.chat(message("what is <image>?"), GREEDY, use_tqdm=False)
     assert 280 not in output.prompt_token_ids

@@ -41,12 +41,34 @@ def test_trap_32_the_callers_params_are_not_changed(llm):
     assert mine.output_kind is ks.RequestOutputKind.DELTA
 
 
-def test_one_bad_prompt_refuses_the_batch_before_anything_is_sent(llm):
-    with pytest.raises(ks.InvalidRequestError, match="1000000"):
-        llm.generate([[1, 2], [1_000_000]], params(), use_tqdm=False)
-    assert llm.stats().num_steps == 0
+def test_one_bad_prompt_of_a_list_is_an_error_and_the_others_are_answered(llm):
+    prompts = [[1, 2], [1_000_000], [5, 6]]
+    with pytest.raises(
+        ks.BatchError, match=r"1 of 3 requests failed, at index 1: .*1000000"
+    ) as caught:
+        llm.generate(prompts, params(), use_tqdm=False)
+    first, bad, last = caught.value.outputs
+    assert first
+    assert last
+    assert bad is None
+    assert first.outputs[0].token_ids == expected([1, 2], 5)
+    assert last.outputs[0].token_ids == expected([5, 6], 5)
+    assert isinstance(caught.value.errors[1], ks.InvalidRequestError)
+    assert isinstance(caught.value, ks.InvalidRequestError), "nothing but refusals"
+    assert llm.partial_outputs == [first, last]
+    with pytest.raises(ks.InvalidRequestError, match="1000000") as alone:
+        llm.generate({"prompt_token_ids": [1_000_000]}, params(), use_tqdm=False)
+    assert not isinstance(alone.value, ks.BatchError)
+    assert llm.partial_outputs == []
+
+
+def test_what_is_wrong_with_the_call_is_refused_before_anything_is_sent(llm):
     with pytest.raises(ks.InvalidRequestError, match="2 sampling_params for 3 prompts"):
         llm.generate([[1], [2], [3]], [params(), params()])
+    with pytest.raises(ks.InvalidRequestError, match="must be SamplingParams") as caught:
+        llm.generate([[1], [2]], [params(), {"temperature": 0}])
+    assert not isinstance(caught.value, ks.BatchError)
+    assert llm.stats().num_steps == 0
 
 
 def test_an_empty_batch_is_no_work(llm):
