@@ -7,6 +7,7 @@ from typing import Any
 
 from kernelserve.client.prompt import SLOW_CHARS
 from kernelserve.errors import InvalidRequestError
+from kernelserve.multimodal.image_holder import spread_images
 
 __all__ = ["chat_chars", "has_images", "take_images"]
 
@@ -27,7 +28,7 @@ def chat_chars(messages: Sequence[Any]) -> int:
 def take_images(messages: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the messages with each image replaced by `{"type": "image"}`, and the images in order.
 
-    Raises InvalidRequestError for an image part without an image.
+    A part with what holds several images becomes as many parts. Raises InvalidRequestError for one without an image.
     """
     images: list[Any] = []
     chat: list[Any] = []
@@ -38,10 +39,12 @@ def take_images(messages: Sequence[Any]) -> tuple[list[Any], list[Any]]:
             continue
         content = []
         for part in parts:
-            if _is_image(part):
-                images.append(_source(part))
-                part = {"type": "image"}
-            content.append(part)
+            if not _is_image(part):
+                content.append(part)
+                continue
+            own = spread_images([_source(part)])
+            images += own
+            content += [{"type": "image"}] * len(own)
         chat.append({**message, "content": content})
     return chat, images
 

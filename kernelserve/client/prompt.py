@@ -11,6 +11,7 @@ import msgspec
 
 from kernelserve.client.chat_prompt import ChatPrompt
 from kernelserve.errors import InvalidRequestError
+from kernelserve.multimodal.image_holder import spread_images
 
 __all__ = ["SLOW_CHARS", "Prompt", "PromptParts", "prompt_chars", "split_prompt"]
 
@@ -92,7 +93,7 @@ def _images(data: Any) -> Sequence[Any]:
     images = data.get("image")
     if images is None:
         return ()
-    return tuple(images) if isinstance(images, list | tuple) else (images,)
+    return spread_images(images if isinstance(images, list | tuple) else [images])
 
 
 def _check_plain(options: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from kernelserve.multimodal.image_arrays import (
 from kernelserve.multimodal.image_decoder import decode_bytes, pixels_of_picture
 from kernelserve.multimodal.image_fetch import fetch_bytes, read_file
 from kernelserve.multimodal.image_figures import is_figure, pixels_of_figure
+from kernelserve.multimodal.image_holder import held_images
 from kernelserve.multimodal.image_limits import ImageLimits
 from kernelserve.multimodal.image_pixels import ImagePixels
 
@@ -23,7 +24,7 @@ __all__ = ["IMAGE_KINDS", "ImageReader"]
 
 IMAGE_KINDS = (
     "a PIL image, an array, a tensor, a matplotlib figure or axes, an image widget, an upload, "
-    "bytes, a path, or an http(s) or data URL"
+    "a drop zone, bytes, a path, or an http(s) or data URL"
 )
 
 
@@ -56,6 +57,8 @@ class ImageReader:
 
     def _read_holder(self, source: Any) -> ImagePixels:
         """Read what holds a picture in other forms: widgets, uploads, display objects."""
+        if (images := held_images(source)) is not None:
+            return self.read(list(images))
         if isinstance(source, Mapping):
             return self._read_upload(source)
         if isinstance(source, Sequence):

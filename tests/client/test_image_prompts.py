@@ -340,6 +340,32 @@ def test_the_ways_to_write_an_image_part(part):
     assert not has_images([{"role": "user", "content": "image"}])
 
 
+class Album:
+    """Stands for its images, as a drop zone does."""
+
+    def __init__(self, *images: Any) -> None:
+        self.images = list(images)
+
+    def _kernelserve_images_(self) -> list[Any]:
+        return self.images
+
+
+def test_what_holds_several_images_stands_for_all_of_them_in_order(llava):
+    album = Album(*PICTURES[:2])
+    one_by_one = llava.process(llava.chat("a", *PICTURES[:2], "b", PICTURES[2], PICTURES[0]))
+    together = llava.process(llava.chat("a", album, "b", Album(PICTURES[2]), PICTURES[0]))
+    assert together.prompt_token_ids == one_by_one.prompt_token_ids
+    assert together.requests[0].mm_features == one_by_one.requests[0].mm_features
+    assert list(together.images) == [*PICTURES, PICTURES[0]]
+    album.images.clear()
+    assert len(together.images) == 4, "what was sent stays what it is"
+    for images in (Album(*PICTURES[:2]), [PICTURES[0], Album(PICTURES[1])]):
+        prompt = {"prompt": "<image>b<image>", "multi_modal_data": {"image": images}}
+        assert llava.process(prompt).images == PICTURES[:2]
+    with pytest.raises(InvalidRequestError, match="the Album holds no image yet"):
+        llava.chat(album)
+
+
 def test_an_image_part_without_an_image_is_named():
     with pytest.raises(InvalidRequestError, match="has no image"):
         take_images([{"role": "user", "content": [{"type": "image"}]}])

@@ -64,6 +64,20 @@ def test_b9_pictures_are_named_in_the_line_in_order(new_kernel, tmp_path: Path) 
     )
     assert given == pytest.approx(python, abs=1e-5)
     assert abs(given[0] - given[1]) > 1e-3, "the order makes a difference, and it is kept"
+    front.ok(
+        f"%cd -q {tmp_path}\n"
+        "zone = ks.dropzone()\n"
+        "turned = photo.rotate(90, expand=True)\n"
+        "for one in (photo, turned):\n"
+        "    one.save(file := io.BytesIO(), 'png')\n"
+        "    zone.add(file.getvalue(), 'a.png', '', 'a drop')\n"
+    )
+    front.ok(f"%%generate -o zoned --logprobs 1 --image zone {options}\nWhat is it?")
+    given, itself, one_by_one = value(
+        front, "(best(zoned.logprobs), first_logprob(zone), first_logprob(photo, turned))"
+    )
+    assert given == pytest.approx(one_by_one, abs=1e-5)
+    assert itself == pytest.approx(one_by_one, abs=1e-5), "the zone stands for all its pictures"
     status = front.ok("%engine status")
     assert "encoder cache: 0 used" in status
     words = front.ok("t = ks.timeline()\nprint([t.describe(s) for s in t.steps][:2])")

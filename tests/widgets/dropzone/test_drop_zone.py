@@ -69,6 +69,20 @@ def test_what_is_dropped_arrives_byte_for_byte_in_order(notebook) -> None:
     assert [(notebook.folder / image.file).read_bytes() for image in zone] == [first, second, third]
 
 
+def test_the_zone_itself_is_an_image_where_it_holds_one(notebook) -> None:
+    zone, page = opened(notebook)
+    with pytest.raises(
+        ks.InvalidRequestError, match="the drop zone is empty: drop, paste or choose"
+    ):
+        ks.ImageReader().read(zone)
+    first, second = pictures(2)
+    page.drop(first)
+    assert ks.ImageReader().read(zone) == ks.ImageReader().read(first)
+    page.drop(second)
+    with pytest.raises(ks.InvalidRequestError, match="2 images where one is expected"):
+        ks.ImageReader().read(zone)
+
+
 def test_chunks_may_come_in_any_order_and_twice(notebook) -> None:
     zone, page = opened(notebook)
     data = large_picture()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DropZone"]
 
+_EMPTY = "the drop zone is empty: drop, paste or choose a picture in it first"
+
 
 class DropZone:
     """What `ks.dropzone()` returns. Pictures come from any thread; they are in the order in which they came.
@@ -29,6 +31,7 @@ class DropZone:
         await zone.next()   the next one that comes, in a cell of its own
         zone.clear()        empty it; the files stay
 
+    Whatever takes an image takes the zone itself, for all its pictures: `llm.chat`, `llm.generate`, `--image zone`.
     The zone of a cell (`--image drop`) holds what was dropped last: a new drop takes the place of the one before.
     """
 
@@ -65,9 +68,7 @@ class DropZone:
         """The last picture. Raises InvalidRequestError while there is none."""
         with self._lock:
             if not self._pictures:
-                raise ks.InvalidRequestError(
-                    "the drop zone is empty: drop, paste or choose a picture in it first"
-                )
+                raise ks.InvalidRequestError(_EMPTY)
             return self._pictures[-1]
 
     def clear(self) -> None:
@@ -100,6 +101,14 @@ class DropZone:
             return "<DropZone: empty; drop, paste or choose a picture in it>"
         what = "1 picture" if count == 1 else f"{count} pictures"
         return f"<DropZone: {what}; {zone_line(self.images)}>"
+
+    def _kernelserve_images_(self) -> list[Picture]:
+        """What the zone stands for as an image: see `kernelserve.multimodal.image_holder`."""
+        with self._lock:
+            self.check()
+            if not self._pictures:
+                raise ks.InvalidRequestError(_EMPTY)
+            return self.images
 
     def _ipython_display_(self) -> None:
         """As the value of the cell that made it, it is shown already."""

@@ -12,6 +12,7 @@ import kernelserve as ks
 from kernelserve.errors import InvalidRequestError
 from kernelserve_widgets.dropzone.drop_zone import DropZone
 from kernelserve_widgets.dropzone.drop_zones import DropZones
+from kernelserve_widgets.dropzone.picture import Picture
 from kernelserve_widgets.magics.notebook_attachments import find_attachments
 from kernelserve_widgets.shell import buttons_work_while_awaiting, choose_ui
 from kernelserve_widgets.views.shown_images import NamedImage
@@ -119,7 +120,7 @@ class ImageNames:
         for entry in self._entries:
             if isinstance(entry, str):
                 assert zone is not None, "the question is asked"
-                images += _pictures_of(zone)
+                images += _named(zone.images)
             else:
                 images += entry
         return images
@@ -132,12 +133,10 @@ def _find(name: str, shell: Any) -> list[NamedImage] | str:
         value = variables[name]
         if not isinstance(value, DropZone):
             return [NamedImage(name, value)]
-        value.check()
-        if not value.images:
-            raise InvalidRequestError(
-                f"--image {name}: the drop zone is empty: drop, paste or choose a picture in it first"
-            )
-        return _pictures_of(value)
+        try:
+            return _named(value._kernelserve_images_())
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"--image {name}: {error}") from None
     if name in _FROM_CELL:
         return name
     word, _, which = name.partition(":")
@@ -161,5 +160,5 @@ def _existing(name: str) -> Path:
     )
 
 
-def _pictures_of(zone: DropZone) -> list[NamedImage]:
-    return [NamedImage(picture.file or picture.name, picture) for picture in zone.images]
+def _named(pictures: Sequence[Picture]) -> list[NamedImage]:
+    return [NamedImage(picture.file or picture.name, picture) for picture in pictures]
