@@ -317,6 +317,8 @@ class EngineReady(msgspec.Struct, array_like=True, tag="ready", kw_only=True):
     """0: no limit but the length of the prompt."""
     mm_cache_bytes: int = 0
     """Size of the engine's cache of processed images, mirrored by the client; 0: images are always sent."""
+    image_side: int = 0
+    """Longer side in pixels above which a picture of up to 2:1 tells the model no more; 0: not known, or no images."""
 
     def describe(self) -> str:
         """Say what runs, where, and with how much memory, in one line."""

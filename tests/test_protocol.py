@@ -65,7 +65,8 @@ FIELDS = {
     "EngineStatus": "phase seconds done",
     "EngineReady": "protocol_version engine_id version pid client_index config model_type max_model_len vocab_size "
     "block_size num_gpu_blocks kv_cache_bytes weight_bytes tokenizer_dir eos_token_ids generation_defaults "
-    "load_seconds log_path mm_processor_dir image_token_id max_image_embeds max_images_per_prompt mm_cache_bytes",
+    "load_seconds log_path mm_processor_dir image_token_id max_image_embeds max_images_per_prompt mm_cache_bytes "
+    "image_side",
     "EngineFailure": "code phase message traceback",
     "EngineDead": "message traceback code",
     "EngineCoreOutputs": "outputs scheduler_stats step_record timestamp missing_images",

@@ -42,6 +42,8 @@ class ModelInfo:
     image_token_id: int | None = None
     whole_images: bool = False
     """Each image must be computed in one step."""
+    image_side: int = 0
+    """See `EngineReady`."""
 
     @property
     def takes_images(self) -> bool:

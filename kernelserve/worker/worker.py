@@ -21,6 +21,7 @@ from kernelserve.core.scheduler_output import (
 from kernelserve.errors import InvalidConfigError, KVCacheMemoryError
 from kernelserve.model.device_memory import format_bytes
 from kernelserve.model.loader import load_model
+from kernelserve.multimodal.useful_side import useful_image_side
 from kernelserve.sampling_params import SamplingParams
 from kernelserve.worker.kv_cache_size import KVCacheSize, plan_kv_cache
 from kernelserve.worker.memory import device_memory
@@ -133,6 +134,7 @@ class Worker:
             processor_dir=model.processor_dir,
             image_token_id=None if model.vision is None else model.vision.image_token_id,
             whole_images=model.vision is not None and model.vision.bidirectional,
+            image_side=useful_image_side(model.processor_dir),
         )
 
 

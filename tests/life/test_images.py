@@ -23,6 +23,8 @@ from tests.helpers.vision_reference import VisionReference
 pytestmark = pytest.mark.process
 
 PICTURES = [random_picture(70, 40, 1), random_picture(30, 60, 2), random_picture(16, 16, 3)]
+SIDES = {"qwen2_vl": 45, "qwen2_5_vl": 45, "llava-segformer": 128}
+"""Longer side of the pictures that tiny models make use of; 32 for the others."""
 OPTIONS: dict[str, Any] = {
     "dtype": "float32",
     "device": "cpu",
@@ -77,6 +79,7 @@ def test_a_chat_with_pictures_equals_transformers(arch, tmp_path, runtime_folder
     with ks.LLM(str(reference.folder), **OPTIONS | {"name": arch}) as llm:
         processor = llm._handle.open().input_processor._image_prompts._images._processor  # type: ignore[union-attr]
         wait_until(lambda: processor.pid is not None, "it starts only with an image", timeout=20)
+        assert llm.engine.image_side == SIDES.get(arch, 32)
         chat = message(PICTURES[0], "\nwhat is in the", PICTURES[1])
         [output] = llm.chat(chat, SCORED, use_tqdm=False)
         assert output.prompt is not None

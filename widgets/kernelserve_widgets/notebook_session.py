@@ -32,7 +32,7 @@ class NotebookSession:
     def __init__(self) -> None:
         self.flusher = Flusher()
         self.chats = ChatBook()
-        self.zones = DropZones()
+        self.zones = DropZones(self._image_side)
         self.runs: dict[str, GenerationRun] = {}
         """By request id, oldest first: all that run, and the last ones that ended."""
         self.start_engine: Callable[[], ks.LLM] = ks.LLM
@@ -113,3 +113,11 @@ class NotebookSession:
             if not run.result.finished:
                 run.stop()
         self.flusher.close()
+
+    def _image_side(self) -> int:
+        """How large a picture the engine of this notebook makes use of; 0 if none runs."""
+        try:
+            llm = self.running_llm()
+            return 0 if llm is None else llm.engine.image_side
+        except ks.KernelserveError:  # it ended just now
+            return 0

@@ -83,6 +83,20 @@ def test_the_zone_itself_is_an_image_where_it_holds_one(notebook) -> None:
         ks.ImageReader().read(zone)
 
 
+def test_pages_are_told_how_large_a_picture_the_engine_makes_use_of(notebook) -> None:
+    sides = [0]
+    zone = DropZones(lambda: sides[-1]).open("photos")
+    zone.show()
+    page_of(notebook)
+    [comm] = notebook.comms
+    states = [comm.messages[0][1]["state"]["state"]]
+    for side in (0, 1000, 1000, 160, 5000, 0):
+        sides.append(side)
+        notebook.run_a_cell()
+    states += [message["state"] for message in comm.custom if "state" in message]
+    assert [state["limits"]["shrunk_side"] for state in states] == [2048, 1000, 512, 2048]
+
+
 def test_chunks_may_come_in_any_order_and_twice(notebook) -> None:
     zone, page = opened(notebook)
     data = large_picture()

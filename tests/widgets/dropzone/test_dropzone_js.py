@@ -41,6 +41,18 @@ _DROP = """([name, data]) => {
     document.querySelector(".ks-pad").dispatchEvent(event);
 }"""
 
+_KEEP_CHUNKS = """() => {
+    window.chunks = [];
+    models[0].send = function (message, _, buffers) {
+        this.sent.push(message);
+        if (message.kind === "chunk") window.chunks.push(buffers[0]);
+    };
+}"""
+_SIZES_OF_CHUNKS = """async () => Promise.all(window.chunks.map(async (chunk) => {
+    const picture = await createImageBitmap(new Blob([chunk], { type: "image/jpeg" }));
+    return [picture.width, picture.height];
+}))"""
+
 
 @pytest.fixture(scope="module")
 def browser_page() -> Iterator[WidgetPage]:
@@ -127,6 +139,18 @@ def test_an_upload_can_be_cancelled_by_keyboard(page) -> None:
     page.page.get_by_role("button", name="Stop sending a.png").press("Enter")
     assert [one["kind"] for one in wait_for_sent(page, 2)] == ["drop", "end"]
     assert "a.png was not sent to the end" in problem(page)
+
+
+def test_what_is_too_large_is_made_as_small_as_the_kernel_says(page) -> None:
+    limits = ZoneLimits(ks.ImageLimits(), as_it_is=100).for_model(600).to_json()
+    page.emit(0, {"state": EMPTY | {"limits": limits}})
+    page.page.evaluate(_KEEP_CHUNKS)
+    data = encode(random_picture(900, 400))
+    page.page.evaluate(_DROP, ["a.png", base64.b64encode(data).decode()])
+    begin, _ = wait_for_sent(page, 2)
+    assert begin["note"].endswith(", 900 x 400"), "what it was"
+    [[width, height]] = page.page.evaluate(_SIZES_OF_CHUNKS)
+    assert (width, height) == (600, 267)
 
 
 def test_names_are_text_and_everything_has_a_label(page) -> None:

@@ -10,7 +10,7 @@ import kernelserve as ks
 from kernelserve_widgets.dropzone.drop_waits import DropWaits
 from kernelserve_widgets.dropzone.picture import Picture, read_picture
 from kernelserve_widgets.dropzone.picture_folder import PictureFolder
-from kernelserve_widgets.dropzone.zone_limits import ZoneLimits
+from kernelserve_widgets.dropzone.zone_limits import FindLimits
 from kernelserve_widgets.dropzone.zone_text import picture_json, static_bundle, zone_line
 from kernelserve_widgets.shell import choose_ui, current_shell, execution_count
 from kernelserve_widgets.views.cell_display import CellDisplay
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from kernelserve_widgets.dropzone.zone_widget import ZoneWidget
 
 __all__ = ["DropZone"]
-
-_EMPTY = "the drop zone is empty: drop, paste or choose a picture in it first"
 
 
 class DropZone:
@@ -36,12 +34,12 @@ class DropZone:
     """
 
     def __init__(
-        self, key: str, folder: PictureFolder, *, of_cell: bool, limits: ZoneLimits | None = None
+        self, key: str, folder: PictureFolder, find_limits: FindLimits, *, of_cell: bool
     ) -> None:
         self._key = key
         self._folder = folder
         self._of_cell = of_cell
-        self._limits = limits or ZoneLimits(ks.ImageLimits())
+        self._find_limits = find_limits
         self._lock = threading.RLock()
         self._pictures, self._lost = folder.recall(key)
         self._problems: list[str] = []
@@ -66,10 +64,7 @@ class DropZone:
     @property
     def image(self) -> Picture:
         """The last picture. Raises InvalidRequestError while there is none."""
-        with self._lock:
-            if not self._pictures:
-                raise ks.InvalidRequestError(_EMPTY)
-            return self._pictures[-1]
+        return self._all()[-1]
 
     def clear(self) -> None:
         """Take all pictures out. Their files stay."""
@@ -104,11 +99,8 @@ class DropZone:
 
     def _kernelserve_images_(self) -> list[Picture]:
         """What the zone stands for as an image: see `kernelserve.multimodal.image_holder`."""
-        with self._lock:
-            self.check()
-            if not self._pictures:
-                raise ks.InvalidRequestError(_EMPTY)
-            return self.images
+        self.check()
+        return self._all()
 
     def _ipython_display_(self) -> None:
         """As the value of the cell that made it, it is shown already."""
@@ -121,8 +113,10 @@ class DropZone:
         if choose_ui(current_shell()) != "widget":
             CellDisplay().show(*static_bundle(self.images, has_widgets=False))
             return
+        from kernelserve_widgets.dropzone.zone_widget import ZoneWidget
+
         with self._lock:
-            widget = self._open_widget()
+            widget = self._widget = self._widget or ZoneWidget(self, self._find_limits)
             widget.place = CellDisplay()
             widget.place.show(*self._bundle(widget))
             self._is_stale = False
@@ -155,6 +149,11 @@ class DropZone:
                 self._is_stale = False
                 self._widget.place.replace(*self._bundle(self._widget))
 
+    def renew_limits(self) -> None:
+        """Tell pages what they may send, if that has changed with the engine."""
+        if self._widget is not None:
+            self._widget.renew_limits()
+
     async def wait_for_drop(self) -> list[Picture]:
         """Wait for all pictures of the next drop. Raises as `next`."""
         return await self._waits.all()
@@ -182,8 +181,8 @@ class DropZone:
         picture = read_picture(data, name, note=note)
         with self._lock:
             is_new_batch = batch != self._batch_name
-            if len(self._pictures) >= self._limits.max_pictures and not self._of_cell:
-                limit = self._limits.max_pictures
+            limit = self._find_limits().max_pictures
+            if len(self._pictures) >= limit and not self._of_cell:
                 raise ks.InvalidRequestError(
                     f"the zone holds {len(self._pictures)} pictures, the limit is {limit}: take some out"
                 )
@@ -230,12 +229,13 @@ class DropZone:
 
     # -- the machinery
 
-    def _open_widget(self) -> ZoneWidget:
-        from kernelserve_widgets.dropzone.zone_widget import ZoneWidget
-
-        if self._widget is None:
-            self._widget = ZoneWidget(self, self._limits)
-        return self._widget
+    def _all(self) -> list[Picture]:
+        images = self.images
+        if not images:
+            raise ks.InvalidRequestError(
+                "the drop zone is empty: drop, paste or choose a picture in it first"
+            )
+        return images
 
     def _bundle(self, widget: ZoneWidget) -> tuple[dict[str, Any], dict[str, Any]]:
         view, _ = widget._repr_mimebundle_() or ({}, {})

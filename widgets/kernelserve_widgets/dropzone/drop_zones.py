@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import kernelserve as ks
 from kernelserve_widgets.dropzone.drop_zone import DropZone
 from kernelserve_widgets.dropzone.picture_folder import PictureFolder
+from kernelserve_widgets.dropzone.zone_limits import ZoneLimits
 from kernelserve_widgets.shell import cell_id, current_shell
 
 __all__ = ["DropZones"]
@@ -23,7 +25,9 @@ class DropZones:
     What the notebook keeps of a zone is renewed when the next cell runs, not while somebody is busy in the zone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, image_side: Callable[[], int] = lambda: 0) -> None:
+        """`image_side` tells how large a picture the model makes use of that runs now: see `EngineReady`."""
+        self._image_side = image_side
         self._zones: dict[tuple[Path, str], DropZone] = {}
         self._shell: Any = None
 
@@ -53,14 +57,22 @@ class DropZones:
         zone = self._zones.get((place, key))
         if zone is None:
             self._follow(current_shell())
-            zone = self._zones[place, key] = DropZone(key, folder, of_cell=of_cell)
+            zone = self._zones[place, key] = DropZone(key, folder, self._limits, of_cell=of_cell)
         return zone
+
+    def _limits(self) -> ZoneLimits:
+        return ZoneLimits(ks.ImageLimits()).for_model(self._image_side())
 
     def _follow(self, shell: Any) -> None:
         if shell is not None and self._shell is None:
             self._shell = shell
-            shell.events.register("pre_run_cell", self._renew)
+            shell.events.register("pre_run_cell", self._renew_outputs)
+            shell.events.register("post_run_cell", self._renew_limits)
 
-    def _renew(self, _: Any) -> None:
+    def _renew_outputs(self, _: Any) -> None:
         for zone in self._zones.values():
             zone.renew_output()
+
+    def _renew_limits(self, _: Any) -> None:
+        for zone in self._zones.values():
+            zone.renew_limits()

@@ -10,7 +10,7 @@ import traitlets
 
 import kernelserve as ks
 from kernelserve_widgets.dropzone.upload import Upload
-from kernelserve_widgets.dropzone.zone_limits import ZoneLimits
+from kernelserve_widgets.dropzone.zone_limits import FindLimits
 from kernelserve_widgets.views.quiet_widget import QuietWidget
 from kernelserve_widgets.views.static_files import style
 
@@ -62,9 +62,10 @@ class ZoneWidget(QuietWidget):
         sync=True, to_json=lambda _, widget: widget.current_state()
     )
 
-    def __init__(self, zone: Zone, limits: ZoneLimits) -> None:
+    def __init__(self, zone: Zone, find_limits: FindLimits) -> None:
         self._zone = zone
-        self._limits = limits
+        self._find_limits = find_limits
+        self._told_limits = find_limits()
         self._uploads: dict[str, tuple[Upload, str]] = {}
         self._handlers: dict[str, Callable[[dict[str, Any], list[Any]], None]] = {
             "begin": self._begin,
@@ -81,11 +82,17 @@ class ZoneWidget(QuietWidget):
 
     def current_state(self) -> dict[str, Any]:
         """Return what a page needs that hears of this widget now."""
-        return {"limits": self._limits.to_json()} | self._zone.to_json()
+        self._told_limits = self._find_limits()
+        return {"limits": self._told_limits.to_json()} | self._zone.to_json()
 
     def refresh(self) -> None:
         """Tell all pages what the zone holds."""
         self.tell({"state": self.current_state()})
+
+    def renew_limits(self) -> None:
+        """Tell all pages if other limits apply now."""
+        if self._find_limits() != self._told_limits:
+            self.refresh()
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         """A message that cannot be understood ends its upload, and is in the log; it never ends the kernel's loop."""
@@ -103,7 +110,7 @@ class ZoneWidget(QuietWidget):
     def _begin(self, message: dict[str, Any], _: list[Any]) -> None:
         key, name = str(message["upload"]), str(message["name"])
         try:
-            upload = Upload(name, int(message["bytes"]), str(message["note"]), self._limits)
+            upload = Upload(name, int(message["bytes"]), str(message["note"]), self._find_limits())
         except ks.InvalidRequestError as error:
             self._refuse(key, f"{name}: {error}")
             return
