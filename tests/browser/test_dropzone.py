@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
-from playwright.sync_api import WebSocket
+from playwright.sync_api import WebSocket, expect
 
 from tests.helpers.pictures import encode, random_picture
-from tests.helpers.zone_page import ZonePage
+from tests.helpers.zone_page import ZonePage, drop_files
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(240)]
 
@@ -227,14 +227,25 @@ def test_c13_a_cell_asks_for_its_picture_and_has_it_after_a_restart(
     lab.interrupt_kernel()
     lab.wait_idle(5)
     assert lab.cell_outputs(3)[-1] == error
-    lab.set_cell(3, "%%time\n" + lab.cell_source(3))  # a cell that blocks
+    lab.set_cell(3, "%%time\n" + lab.cell_source(3).replace("answer", "pasted"))  # it blocks
     lab.run_cell(3)
     zone.node.get_by_text("Press Ctrl+V here").wait_for()
     zone.node.focus()
     assert zone.paste(("image.png", "image/png", data))
     lab.wait_idle(30)
-    assert value(lab, 2) == before, "the same picture, by another way"
     lab.screenshot("clipboard-answered")
+    lab.set_cell(3, ids.replace("answer", "pasted"))
+    assert value(lab, 3) == before, "the same picture, by another way"
+
+    editor = lab.make_markdown(1)
+    drop_files(editor, ("a.png", "image/png", data))  # JupyterLab's own way
+    expect(editor).to_contain_text("attachment:")
+    lab.save()
+    lab.set_cell(3, ask.replace("drop", "attachment").replace("answer", "other"))
+    [shown, _] = lab.run(3, timeout=60)
+    assert shown["data"]["image/jpeg"]
+    lab.set_cell(3, ids.replace("answer", "other"))
+    assert value(lab, 3) == before, "B9: attachments"
     lab.set_cell(3, "%engine stop")
     lab.run(3)
 

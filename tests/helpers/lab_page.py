@@ -142,6 +142,12 @@ class LabPage:
         script = "cells[argument[0]].model.sharedModel.setSource(argument[1]);"
         self._run(script, [index, source])
 
+    def make_markdown(self, index: int) -> Locator:
+        """Turn a cell into one of Markdown; returns its editor."""
+        self._run(_SELECT, index)
+        self._command("notebook:change-cell-to-markdown")
+        return self.cell(index).locator(".cm-content")
+
     def cell_outputs(self, index: int) -> list[dict[str, Any]]:
         """Return the outputs of a cell as the notebook file would hold them."""
         script = "return JSON.stringify(cells[argument].model.outputs.toJSON());"

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.helpers.lab_page import LabPage
 
-__all__ = ["ZonePage"]
+__all__ = ["ZonePage", "drop_files"]
 
 # A file cannot be put into a real drag, but the event that the browser makes of one can be made with a real File.
 _FILES = """
@@ -20,9 +20,8 @@ for (const [name, type, data] of files) {
     transfer.items.add(new File([bytes], name, { type }));
 }
 """
-_DROP = f"""(zone, files) => {{
+_DROP = f"""(target, files) => {{
 {_FILES}
-const target = zone.querySelector(".ks-pad");
 for (const kind of ["dragenter", "dragover", "drop"]) {{
     const event = new DragEvent(kind, {{ bubbles: true, cancelable: true, dataTransfer: transfer }});
     target.dispatchEvent(event);
@@ -56,7 +55,7 @@ class ZonePage:
 
     def drop(self, *files: File) -> None:
         """Drop files from the desktop onto it."""
-        self.node.evaluate(_DROP, _encoded(files))
+        drop_files(self.node.locator(".ks-pad"), *files)
 
     def paste(self, *files: File) -> bool:
         """Press Ctrl+V with files in the clipboard, wherever the focus is. Returns whether somebody took them."""
@@ -80,6 +79,11 @@ class ZonePage:
     def lines(self) -> list[str]:
         """The options that load its pictures, as shown."""
         return self.node.locator(".ks-picture .ks-line").all_text_contents()
+
+
+def drop_files(target: Locator, *files: File) -> None:
+    """Drop files from the desktop onto something."""
+    target.evaluate(_DROP, _encoded(files))
 
 
 def _encoded(files: tuple[File, ...]) -> list[list[Any]]:
