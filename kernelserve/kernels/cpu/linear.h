@@ -61,21 +61,19 @@ inline void direct(const uint8_t* data, int64_t bytes, int64_t k_count, const fl
             for (int p = 0; p < PANELS; p++) readers[p].block(first / BLOCK);
             const int count = int(std::min<int64_t>(BLOCK, end - first));
             const float* inputs = x + first;
-            const auto input_by_input = [&](int k) __attribute__((always_inline)) {
+            const auto add_input = [&](int o, int j) __attribute__((always_inline)) {
                 Vec weights[N];
                 for (int p = 0; p < PANELS; p++)
-                    for (int v = 0; v < VECS; v++) weights[p * VECS + v] = readers[p].at(k, v);
+                    for (int v = 0; v < VECS; v++) weights[p * VECS + v] = readers[p].at(o, j, v);
                 for (int r = 0; r < ROWS; r++) {
-                    const Vec input = all(inputs[r * ldx + k]);
+                    const Vec input = all(inputs[r * ldx + 8 * o + j]);
                     for (int i = 0; i < N; i++) sums[r][i] = fma(input, weights[i], sums[r][i]);
                 }
             };
-            if (count == BLOCK) {
+            for (int o = 0; o < count / 8; o++)
 #pragma GCC unroll 8
-                for (int k = 0; k < BLOCK; k++) input_by_input(k);
-            } else {
-                for (int k = 0; k < count; k++) input_by_input(k);
-            }
+                for (int j = 0; j < 8; j++) add_input(o, j);
+            for (int j = 0; j < count % 8; j++) add_input(count / 8, j);
         }
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < N; i++) total[r][i] = chunk ? total[r][i] + sums[r][i] : sums[r][i];
@@ -90,8 +88,12 @@ inline void unpack(const uint8_t* data, int64_t first, int64_t end, float* to) {
     for (int64_t start = first; start < end; start += BLOCK) {
         reader.block(start / BLOCK);
         const int count = int(std::min<int64_t>(BLOCK, end - start));
-        for (int k = 0; k < count; k++, to += PANEL)
-            for (int v = 0; v < VECS; v++) store(to + v * LANES, reader.at(k, v));
+        for (int o = 0; o < count / 8; o++)
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; j++, to += PANEL)
+                for (int v = 0; v < VECS; v++) store(to + v * LANES, reader.at(o, j, v));
+        for (int j = 0; j < count % 8; j++, to += PANEL)
+            for (int v = 0; v < VECS; v++) store(to + v * LANES, reader.at(count / 8, j, v));
     }
 }
 

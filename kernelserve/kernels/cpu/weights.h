@@ -38,7 +38,8 @@ inline int64_t panel_bytes(Format format, int64_t k) {
     return 0;
 }
 
-// Each reader yields the vectors of a panel, input after input: `block(b)`, then `at(k, v)` for k in that block.
+// Each reader yields the vectors of a panel, input after input: `block(b)`, then `at(o, j, v)` for input 8 * o + j of that
+// block. With a fixed j, as in an unrolled loop, a word of eight 4-bit numbers is loaded once.
 
 template <class Number, Vec (*LOAD)(const Number*)>
 struct PlainReader {
@@ -46,7 +47,7 @@ struct PlainReader {
     const Number* numbers;
     explicit PlainReader(const uint8_t* data) : panel((const Number*)data) {}
     void block(int64_t b) { numbers = panel + b * BLOCK * PANEL; }
-    Vec at(int k, int v) const { return LOAD(numbers + k * PANEL + v * LANES); }
+    Vec at(int o, int j, int v) const { return LOAD(numbers + (8 * o + j) * PANEL + v * LANES); }
 };
 
 using Float32Reader = PlainReader<float, load>;
@@ -64,7 +65,7 @@ struct Q8Reader {
         for (int v = 0; v < VECS; v++) scale[v] = load_half((const uint16_t*)from + v * LANES);
         numbers = (const int8_t*)from + PANEL * 2;
     }
-    Vec at(int k, int v) const { return load_int8(numbers + k * PANEL + v * LANES) * scale[v]; }
+    Vec at(int o, int j, int v) const { return load_int8(numbers + (8 * o + j) * PANEL + v * LANES) * scale[v]; }
 };
 
 struct Q4Reader {
@@ -81,9 +82,9 @@ struct Q4Reader {
         }
         words = (const uint32_t*)(from + PANEL * 4);
     }
-    Vec at(int k, int v) const {
-        const IntVec word = load_as<IntVec>(words + k / 8 * PANEL + v * LANES);
-        return fma(to_float(word >> (k % 8 * 4) & 15), scale[v], offset[v]);
+    Vec at(int o, int j, int v) const {
+        const IntVec word = load_as<IntVec>(words + o * PANEL + v * LANES);
+        return fma(to_float(word >> (4 * j) & 15), scale[v], offset[v]);
     }
 };
 
