@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test lab bench wheel clean
+.PHONY: help setup browser demo test lab bench bench-peers wheel clean
 
 # The first Python of at least 3.11 that can make virtual environments; PYTHON=... overrides the choice.
 usable = $(shell $(1) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
@@ -26,6 +26,7 @@ help:
 	@echo 'make test    run lint, types, the import contract and all tests'
 	@echo 'make lab     open the notebooks in JupyterLab'
 	@echo 'make bench   measure; ARGS="w1 w2 engine" chooses what'
+	@echo 'make bench-peers  install the engines that `make bench ARGS="--against ..."` measures too; PEERS="llamacpp" chooses'
 	@echo 'make setup   only install into $(VENV)'
 	@echo 'make clean   remove what the other targets made, $(VENV) included'
 
@@ -91,6 +92,9 @@ lab: setup
 
 bench: setup
 	@$(RUN) kernelserve.bench $(ARGS)
+
+bench-peers: setup
+	@$(RUN) kernelserve.bench.build_peers $(PEERS)
 
 wheel: setup
 	@rm -rf dist

@@ -12,10 +12,13 @@ from typing import Any, cast
 
 import anyio
 
+from kernelserve.bench.against import measure_against
 from kernelserve.bench.client_cost import measure_client
+from kernelserve.bench.comparison import render
 from kernelserve.bench.import_cost import measure_import
 from kernelserve.bench.ipc_cost import measure_ipc
 from kernelserve.bench.machine import machine_facts
+from kernelserve.bench.peer_recipes import RECIPES
 from kernelserve.bench.scheduler_cost import measure_scheduler
 from kernelserve.bench.serving import measure_cold_start, measure_serving
 from kernelserve.bench.workloads import WORKLOADS
@@ -34,7 +37,7 @@ BENCHES = WORKLOADS | {
 def main() -> int:
     """Measure what the command line names. Compare figures only with others of the same machine."""
     arguments = _parse(sys.argv[1:])
-    lines: list[str] = []
+    lines: list[dict[str, Any]] = []
     try:
         anyio.run(_report, arguments, lines)
     except KernelserveError as error:
@@ -42,21 +45,28 @@ def main() -> int:
         return 1
     finally:
         if arguments.json:
-            arguments.json.write_text("".join(lines))
-    return 0
+            arguments.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if arguments.against:
+        print("", render(lines), sep="\n")
+    return 1 if any("error" in line for line in lines) else 0
 
 
-async def _report(arguments: argparse.Namespace, lines: list[str]) -> None:
-    async for result in _measure(arguments):
-        lines.append(json.dumps(result) + "\n")
-        sys.stdout.write(lines[-1])
-        sys.stdout.flush()
+async def _report(arguments: argparse.Namespace, lines: list[dict[str, Any]]) -> None:
+    async for line in _measure(arguments):
+        lines.append(line)
+        print(json.dumps(line), flush=True)
 
 
 async def _measure(arguments: argparse.Namespace) -> AsyncIterator[dict[str, Any]]:
     model, options, repetitions = arguments.model, arguments.options, arguments.reps
     yield {"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M:%S")} | machine_facts()
-    for name in arguments.benches or BENCHES:
+    if arguments.against:
+        async for result in measure_against(
+            arguments.against, arguments.benches, options, repetitions
+        ):
+            yield result
+        return
+    for name in arguments.benches:
         match name:
             case "engine":
                 for result in measure_scheduler():
@@ -96,13 +106,30 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         help="an engine option, as dtype=float32",
     )
     parser.add_argument("--reps", type=int, default=3, help="counted repetitions of a workload")
+    parser.add_argument(
+        "--against",
+        type=lambda names: names.split(","),
+        default=[],
+        metavar="PEER,...",
+        help=f"measure w1 to w5 in turn with {', '.join(RECIPES)}; also NAME:VARIANT, as openvino:fp16",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the lines to FILE")
     arguments = parser.parse_args(argv)
     unknown = set(arguments.benches) - set(BENCHES)
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}; choose from {', '.join(BENCHES)}")
+    if arguments.against:
+        _check_against(parser, arguments)
+    arguments.benches = arguments.benches or list(WORKLOADS if arguments.against else BENCHES)
     arguments.options = _engine_options(arguments.option)
     return arguments
+
+
+def _check_against(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    if others := set(arguments.benches) - set(WORKLOADS):
+        parser.error(f"{', '.join(sorted(others))} has no peer; choose from {', '.join(WORKLOADS)}")
+    if arguments.model != DEFAULT_MODEL:
+        parser.error(f"the peers' models are made from {DEFAULT_MODEL}: --against takes no --model")
 
 
 def _engine_options(pairs: list[str]) -> EngineOptions:

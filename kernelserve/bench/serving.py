@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from itertools import pairwise
 from typing import Any
 
 import anyio
 
 from kernelserve.bench.machine import peak_rss_mb
+from kernelserve.bench.peers.figures import figures
 from kernelserve.bench.workloads import WARM_UP, Workload, make_workloads
 from kernelserve.client.async_llm import AsyncLLM
 from kernelserve.client.engine_options import EngineOptions
 from kernelserve.protocol import EngineReady
 from kernelserve.sampling_params import RequestOutputKind, SamplingParams
 
-__all__ = ["measure_cold_start", "measure_serving"]
+__all__ = ["answer", "measure_cold_start", "measure_serving"]
 
 _COLD_START = """
 import json, sys
@@ -82,62 +81,44 @@ def measure_cold_start(
 
 
 async def _run(engine: AsyncLLM, ready: EngineReady, workload: Workload) -> dict[str, Any]:
-    params = SamplingParams(
-        temperature=0,
-        max_tokens=workload.max_tokens,
-        ignore_eos=True,
-        output_kind=RequestOutputKind.DELTA,
-    )
-    arrivals: list[list[float]] = [[] for _ in workload.prompts]
-    cached = [0] * len(workload.prompts)
-
-    async def one(index: int, prompt: list[int]) -> None:
-        ids = [token % ready.vocab_size for token in prompt]
-        async for output in engine.generate({"prompt_token_ids": ids}, params):
-            now = time.perf_counter()
-            arrivals[index] += [now] * len(output.outputs[0].token_ids)
-            cached[index] = output.num_cached_tokens or 0
-
     started = time.perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for index, prompt in enumerate(workload.prompts):
-            tasks.start_soon(one, index, prompt)
-    wall = time.perf_counter() - started
+    arrivals, cached = await answer(engine, ready.vocab_size, workload.prompts, workload.max_tokens)
     got = sum(map(len, arrivals))
     if got != workload.num_output_tokens:
         raise SystemExit(f"{workload.name}: {got} tokens of {workload.num_output_tokens}")
-    result = {
+    return {
         "bench": workload.name,
         "rep": workload.repetition,
         "model": ready.config.model,
         "dtype": ready.config.dtype,
         "device": ready.config.device,
-        "wall_s": round(wall, 3),
-        "ttft_ms": _milliseconds(times[0] - started for times in arrivals),
-        "out_tok_s": round(got / wall, 1),
-        "total_tok_s": round((got + workload.num_prompt_tokens) / wall, 1),
-        "cached_tokens": sum(cached),
+        **figures(workload.num_prompt_tokens, started, arrivals),
+        "cached_tokens": cached,
         "engine_peak_mb": peak_rss_mb(ready.pid),
     }
-    return result | _one_stream(workload, arrivals[0], started)
 
 
-def _one_stream(workload: Workload, arrivals: list[float], started: float) -> dict[str, Any]:
-    """Figures that only mean something when a request ran alone."""
-    if len(workload.prompts) > 1:
-        return {}
-    figures: dict[str, Any] = {
-        "prompt_tok_s": round(workload.num_prompt_tokens / (arrivals[0] - started), 1)
-    }
-    if len(arrivals) > 1:
-        gaps = sorted(b - a for a, b in pairwise(arrivals))
-        figures |= {
-            "decode_tok_s": round((len(arrivals) - 1) / (arrivals[-1] - arrivals[0]), 2),
-            "itl_ms": round(1e3 * statistics.median(gaps), 3),
-            "itl_p99_ms": round(1e3 * gaps[int(len(gaps) * 0.99)], 3),
-        }
-    return figures
+async def answer(
+    engine: AsyncLLM, vocab_size: int, prompts: list[list[int]], max_tokens: int
+) -> tuple[list[list[float]], int]:
+    """Send the prompts at once; return for each the times of its tokens, and how many prompt tokens were cached."""
+    params = SamplingParams(
+        temperature=0,
+        max_tokens=max_tokens,
+        ignore_eos=True,
+        output_kind=RequestOutputKind.DELTA,
+    )
+    arrivals: list[list[float]] = [[] for _ in prompts]
+    cached = [0] * len(prompts)
 
+    async def one(index: int, prompt: list[int]) -> None:
+        ids = [token % vocab_size for token in prompt]
+        async for output in engine.generate({"prompt_token_ids": ids}, params):
+            now = time.perf_counter()
+            arrivals[index] += [now] * len(output.outputs[0].token_ids)
+            cached[index] = output.num_cached_tokens or 0
 
-def _milliseconds(seconds: Iterator[float]) -> float:
-    return round(1e3 * statistics.mean(seconds), 2)
+    async with anyio.create_task_group() as tasks:
+        for index, prompt in enumerate(prompts):
+            tasks.start_soon(one, index, prompt)
+    return arrivals, sum(cached)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["WARM_UP", "WORKLOADS", "Workload", "make_workloads"]
+__all__ = ["WARM_UP", "WORKLOADS", "Workload", "make_rounds", "make_workloads"]
 
 _SEED = 20261130
 _LOWEST_ID = 1_000
@@ -30,6 +30,15 @@ class Workload:
     repetition: int
     prompts: list[list[int]]
     max_tokens: int
+
+    def moved(self, repetition: int, by: int) -> Workload:
+        """Return the same with every id moved: what was shared is shared still, and no prefix cache knows it."""
+        span = _HIGHEST_ID - _LOWEST_ID
+        prompts = [
+            [_LOWEST_ID + (token - _LOWEST_ID + by) % span for token in prompt]
+            for prompt in self.prompts
+        ]
+        return replace(self, repetition=repetition, prompts=prompts)
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -61,3 +70,14 @@ def make_workloads() -> dict[str, list[Workload]]:
         prompts = [prefix + ids(32) for _ in range(32)]
         made["w3"].append(Workload("w3", i, prompts, 64))
     return made
+
+
+def make_rounds(name: str, rounds: int) -> list[Workload]:
+    """Return the warm-up and `rounds` repetitions, no two alike; those beyond the drawn ones are moved copies."""
+    warm_up, *drawn = make_workloads()[name]
+    if not drawn:
+        return [warm_up]
+    return [
+        warm_up,
+        *(drawn[i % len(drawn)].moved(i + 1, by=i // len(drawn)) for i in range(rounds)),
+    ]
