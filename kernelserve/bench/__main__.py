@@ -38,17 +38,18 @@ def main() -> int:
     """Measure what the command line names. Compare figures only with others of the same machine."""
     arguments = _parse(sys.argv[1:])
     lines: list[dict[str, Any]] = []
+    failed = ""
     try:
         anyio.run(_report, arguments, lines)
     except KernelserveError as error:
-        sys.stderr.write(f"kernelserve.bench: {error}\n")
-        return 1
+        failed = f"kernelserve.bench: {error}\n"
     finally:
         if arguments.json:
             arguments.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    if arguments.against:
+    if any("player" in line for line in lines):
         print("", render(lines), sep="\n")
-    return 1 if any("error" in line for line in lines) else 0
+    sys.stderr.write(failed)
+    return 1 if failed or any("error" in line for line in lines) else 0
 
 
 async def _report(arguments: argparse.Namespace, lines: list[dict[str, Any]]) -> None:

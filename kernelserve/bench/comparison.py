@@ -104,16 +104,21 @@ def render(lines: Sequence[dict[str, Any]]) -> str:
         ).rstrip()
         for row in rows
     ]
+    return "\n".join([*table, "", *_notes(lines)])
+
+
+def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """What each player was, what failed, and how quiet the machine was."""
     players = {line["player"]: line["what"] for line in lines if "what" in line}
     failures = {line["player"]: line["error"] for line in lines if "error" in line}
-    return "\n".join(
-        [
-            *table,
-            "",
-            *(f"{name}: {what}" for name, what in players.items()),
-            *(f"{name} failed: {error}" for name, error in failures.items()),
-        ]
-    )
+    notes = [f"{name}: {what}" for name, what in players.items()]
+    notes += [f"{name} failed: {error}" for name, error in failures.items()]
+    if others := [line["others_cores"] for line in lines if "others_cores" in line]:
+        notes.append(
+            f"all else on the machine kept {statistics.median(others):.2f} cores busy during a turn, "
+            f"at most {max(others):.2f}"
+        )
+    return notes
 
 
 def _row(each: Comparison, *, star: bool) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,12 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from kernelserve.bench.machine import peak_rss_mb
 from kernelserve.bench.peer_error import PeerError
+from kernelserve.bench.process_tree import ProcessTree, busy_seconds
 
 __all__ = ["PeerProcess"]
 
+_ERROR = re.compile(r"\b\w*(?:Error|Exception): .+")
 _LINE_BYTES = 1 << 20
 _LOAD_TIMEOUT_S = 900  # a peer may compile
 _ANSWER_TIMEOUT_S = 600
@@ -61,6 +63,7 @@ class PeerProcess:
                 start_new_session=True,  # Ctrl-C is for us: we end it in order
             )
         assert self._process.stdout is not None
+        self._tree = ProcessTree(self._process.pid)
         self._lines = BufferedByteReceiveStream(self._process.stdout)
         try:
             self.what = (await self._read(_LOAD_TIMEOUT_S, "load"))["ready"]
@@ -78,16 +81,24 @@ class PeerProcess:
         await self._stop()
 
     async def run(self, repetition: int) -> dict[str, Any]:
-        """Run one repetition; return its figures, and the memory that the whole process tree has needed so far."""
-        assert self._process.stdin is not None
-        await self._process.stdin.send(f"{repetition}\n".encode())
-        figures = await self._read(_ANSWER_TIMEOUT_S, "answer")
-        since_start = time.perf_counter() - self._started
-        return figures | {"peak_mb": self._peak_mb(), "since_start_s": round(since_start, 3)}
+        """Run one repetition; return its figures, and what the whole process tree has needed.
 
-    def _peak_mb(self) -> float:
-        peaks = [peak_rss_mb(pid) or 0.0 for pid in _tree(self._process.pid)]
-        return round(sum(peaks), 1)
+        `peak_mb` is memory so far, `since_start_s` the time since the process began, `others_cores` how many cores
+        everything else on the machine kept busy meanwhile.
+        """
+        assert self._process.stdin is not None
+        began, busy, own = time.perf_counter(), busy_seconds(), self._tree.cpu_seconds()
+        # If it is dead, its output has ended, which the reading below reports.
+        with suppress(anyio.BrokenResourceError):
+            await self._process.stdin.send(f"{repetition}\n".encode())
+        figures = await self._read(_ANSWER_TIMEOUT_S, "answer")
+        ended = time.perf_counter()
+        others = busy_seconds() - busy - (self._tree.cpu_seconds() - own)
+        return figures | {
+            "peak_mb": self._tree.peak_mb(),
+            "since_start_s": round(ended - self._started, 3),
+            "others_cores": round(max(others, 0.0) / (ended - began), 2),
+        }
 
     async def _read(self, timeout: float, verb: str) -> dict[str, Any]:
         try:
@@ -103,8 +114,11 @@ class PeerProcess:
         return message
 
     def _last_words(self) -> str:
+        """The last error in the log, else its last line: a library may print more while it goes down."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return f"{lines[-1].strip()} (all of it: {self._log})" if lines else f"see {self._log}"
+        errors = [found[0] for line in lines if (found := _ERROR.search(line))]
+        words = (errors or [line.strip() for line in lines] or ["it said nothing"])[-1]
+        return f"{words} (all of it: {self._log})"
 
     async def _stop(self) -> None:
         """End its input, which ends it; kill it if it does not listen."""
@@ -114,24 +128,8 @@ class PeerProcess:
             with anyio.move_on_after(_STOP_TIMEOUT_S):
                 await self._process.wait()
             if self._process.returncode is None:
-                for pid in _tree(self._process.pid):
+                for pid in self._tree.pids():
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 await self._process.wait()
             await self._lines.aclose()
-
-
-def _tree(pid: int) -> list[int]:
-    """Return the process and all below it that are there now."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # "pid (name) state parent ...", and a name may have blanks and brackets
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-        children.setdefault(parent, []).append(int(stat.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found

@@ -50,7 +50,7 @@ RECIPES: Mapping[str, PeerRecipe] = {
             "VLLM_LOGGING_LEVEL": "WARNING",
         },
         preload={
-            "libtcmalloc_minimal.so.4": "Debian's libgoogle-perftools4",
+            "libtcmalloc_minimal.so.4": "Debian's libtcmalloc-minimal4",
             "libiomp5.so": "the package intel-openmp",
         },
     ),

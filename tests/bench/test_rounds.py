@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from kernelserve.bench.peer_environment import PeerEnvironment
 from kernelserve.bench.peer_error import PeerError
 from kernelserve.bench.peer_jobs import PeerJobs
 from kernelserve.bench.peer_process import PeerProcess
+from kernelserve.bench.process_tree import ProcessTree, busy_seconds
 from kernelserve.bench.rounds import play_cold_rounds, play_warm_rounds
 
 FAKE = Path(__file__).with_name("fake_peer.py")
@@ -57,6 +59,7 @@ async def test_players_take_turns_and_another_begins_each_round(tmp_path: Path) 
         assert 0 < line["decode_tok_s"] < 1000
         assert line["ttft_ms"] >= 1
         assert line["peak_mb"] > 1
+        assert line["others_cores"] >= 0
     assert "a library that talks" in (tmp_path / "peer.log").read_text()
 
 
@@ -94,3 +97,22 @@ def test_an_environment_that_is_missing_names_the_command(
         PeerEnvironment("openvino").check()
     with pytest.raises(PeerError, match="there is no peer gpt; choose from llamacpp, openvino"):
         PeerEnvironment("gpt")
+
+
+def test_a_process_tree_counts_children_and_what_they_used() -> None:
+    child = "import sys; sum(range(3_000_000)); print(); sys.stdin.read()"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        busy = busy_seconds()
+        process.stdout.readline()
+        tree = ProcessTree(process.pid)
+        first, second = tree.pids()
+        assert first == process.pid
+        assert tree.cpu_seconds() >= ProcessTree(second).cpu_seconds() > 0
+        assert tree.peak_mb() > ProcessTree(second).peak_mb() > 1
+        assert busy_seconds() > busy
+        process.communicate(b"")
+    assert tree.peak_mb() == tree.cpu_seconds() == 0

@@ -19,7 +19,8 @@ __all__ = ["load"]
 
 def load(job: Job) -> Player:
     """Load the folder in the variant `bfloat16` (the default), `float32` or `eager`, which compiles nothing."""
-    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{job.threads - 1}"
+    cores = sorted(os.sched_getaffinity(0))[: job.threads]
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
     eager = job.variant == "eager"
     dtype = "bfloat16" if eager or not job.variant else job.variant
     runner = asyncio.Runner()
