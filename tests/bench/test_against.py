@@ -39,17 +39,17 @@ def test_ours_and_a_peer_are_measured_in_one_run(tmp_path: Path) -> None:
     install_fake(tmp_path / "transformers")
     copy = tmp_path / "lines.json"
     result = run_against(
-        "w4", "--reps", "1", "--json", str(copy), environments=tmp_path, peer="transformers"
+        "w5", "--reps", "1", "--json", str(copy), environments=tmp_path, peer="transformers"
     )
     assert result.returncode == 0, result.stderr
     machine, first, second = map(json.loads, copy.read_text().splitlines())
     assert machine["bench"] == "machine"
     assert {first["player"], second["player"]} == {"ours", "transformers"}
     [ours] = [line for line in (first, second) if line["player"] == "ours"]
-    assert ours["prompt_tok_s"] > 0
+    assert ours["cold_s"] > ours["wall_s"] > 0
     assert ours["peak_mb"] > 150  # client and engine
     _, _, row, _, *players = result.stdout.splitlines()[3:]
-    assert row.split()[:3] == ["w4", "prompt_tok_s", "more"]
+    assert row.split()[:3] == ["w5", "cold_s", "less"]
     assert "transformers *" in row
     assert players[0].split(":")[0] in ("ours", "transformers")
 
