@@ -78,6 +78,10 @@ def test_b9_pictures_are_named_in_the_line_in_order(new_kernel, tmp_path: Path) 
     )
     assert given == pytest.approx(one_by_one, abs=1e-5)
     assert itself == pytest.approx(one_by_one, abs=1e-5), "the zone stands for all its pictures"
+    sides = "(ks.LLM.running().engine.image_side, zone._find_limits().shrunk_side)"
+    assert value(front, sides) == (32, 512), (
+        "no larger than the model needs, nor too small for people"
+    )
     status = front.ok("%engine status")
     assert "encoder cache: 0 used" in status
     words = front.ok("t = ks.timeline()\nprint([t.describe(s) for s in t.steps][:2])")
@@ -102,3 +106,5 @@ def test_b9_pictures_are_named_in_the_line_in_order(new_kernel, tmp_path: Path) 
     assert "module" in (wrong.error or ""), "what it is instead of an image"
     both = front.run("%%generate --raw --image photo\nWhat is it?")
     assert "leave out --raw" in (both.error or "")
+    front.ok("%engine stop")
+    assert value(front, "zone._find_limits().shrunk_side") == 2048
