@@ -60,3 +60,21 @@ def test_new_folders_have_the_settings_among_those_of_the_processor(tmp_path) ->
 def test_the_embedded_model_sees_squares_of_160_pixels() -> None:
     folder = Path(loader.__file__).parent / "smollm2_vision"
     assert useful_image_side(str(folder)) == 320
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[1]",
+        '{"size": "large"}',
+        '{"size": {"height": null}}',
+        '{"image_grid_pinpoints": [384, "x"]}',
+        '{"image_processor": "SomeProcessor"}',
+        '{"max_pixels": -1, "size": {"longest_edge": -5}}',
+    ],
+)
+def test_damaged_settings_do_not_keep_an_engine_from_starting(tmp_path, content) -> None:
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        (tmp_path / name).write_text(content)
+    assert useful_image_side(str(tmp_path)) == 0
