@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,17 @@ __all__ = ["module_of"]
 
 
 def module_of(
-    model_class: Any, config: Any, weights: dict[str, torch.Tensor], *, source: Path
+    model_class: Any,
+    config: Any,
+    weights: dict[str, torch.Tensor],
+    *,
+    source: Path,
+    left_out: Collection[str] = (),
 ) -> Any:
     """Return the model with its buffers and these weights, of one dtype: half a second faster than from_pretrained.
 
-    Raises ModelFilesError naming `source` if weights are missing, or are none of the model's.
+    Those that are left out hold anything. Raises ModelFilesError naming `source` if others are missing, or if some are
+    none of the model's.
     """
     from transformers.initialization import no_init_weights
 
@@ -32,7 +39,7 @@ def module_of(
         )
     report = module.load_state_dict(weights, strict=False, assign=True)
     module.tie_weights()
-    if missing := set(report.missing_keys) - _tied_names(module):
+    if missing := set(report.missing_keys) - _tied_names(module) - set(left_out):
         raise ModelFilesError(f"{source} lacks {len(missing)} weights, such as {min(missing)}")
     if strange := report.unexpected_keys:
         raise ModelFilesError(

@@ -36,6 +36,17 @@ class Checkpoint(Protocol):
         """Return the model with its weights; its attention goes to `ATTENTION_NAME`."""
         ...
 
+    def fingerprint(self) -> str:
+        """Return what is the same for all models that are built alike, whatever their weights."""
+        ...
+
+    def leave_matrices(self) -> bool:
+        """Let `load` return a model without the matrices that `stored_matrix` gives. False: they must all be loaded.
+
+        Comes before `prefetch`.
+        """
+        ...
+
     def stored_matrix(self, name: str, /) -> StoredMatrix | None:
         """Return the weight of the linear module or embedding `name` as the file holds it; None: as loaded."""
         ...

@@ -61,6 +61,13 @@ class FolderCheckpoint:
             )
         return module
 
+    def fingerprint(self) -> str:
+        path = self.folder / "config.json"
+        return path.read_text() if path.is_file() else ""
+
+    def leave_matrices(self) -> bool:
+        return False
+
     def stored_matrix(self, _name: str, /) -> None:
         return None
 

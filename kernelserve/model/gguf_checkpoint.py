@@ -47,6 +47,8 @@ class GgufCheckpoint:
         self.file = GgufFile(path)
         self._is_fast = is_llama_family(self.file)
         self._tensors = {hf_weight_name(tensor.name): tensor for tensor in self.file.tensors}
+        self.left_out: frozenset[str] = frozenset()
+        """Weights that `load` and `unpacked` do not give."""
         self._weights: Future[dict[str, torch.Tensor]] | None = None
 
     def read_config(self) -> Any:
@@ -66,7 +68,10 @@ class GgufCheckpoint:
             ) from error
 
     def weight_bytes(self, bytes_per_element: int) -> int:
-        return self.file.num_elements * bytes_per_element
+        return sum(
+            tensor.num_bytes if name in self.left_out else tensor.num_elements * bytes_per_element
+            for name, tensor in self._tensors.items()
+        )
 
     def prefetch(self, dtype: torch.dtype) -> None:
         if self._is_fast:
@@ -85,7 +90,8 @@ class GgufCheckpoint:
                 attn_implementation=ATTENTION_NAME,
             )
             return module.to(device)
-        module = module_of(model_class, config, self.unpacked(dtype), source=self.path)
+        weights = self.unpacked(dtype)
+        module = module_of(model_class, config, weights, source=self.path, left_out=self.left_out)
         return module.to(device)
 
     def unpacked(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -93,6 +99,19 @@ class GgufCheckpoint:
         weights = self._weights.result() if self._weights else self._unpack(dtype)
         self._weights = None
         return weights
+
+    def fingerprint(self) -> str:
+        return self.file.header_digest()
+
+    def leave_matrices(self) -> bool:
+        matrices = {name: t for name, t in self._tensors.items() if len(t.shape) > 1}
+        in_layers = {t.ggml_type for name, t in matrices.items() if ".layers." in name}
+        outside = {t.ggml_type for t in matrices.values()} - in_layers
+        # Matrices that are packed below each other must be of one type.
+        if not self._is_fast or len(in_layers) != 1 or not in_layers | outside <= _SOURCES.keys():
+            return False
+        self.left_out = frozenset(matrices)
+        return True
 
     def stored_matrix(self, name: str, /) -> StoredMatrix | None:
         tensor = self._tensors.get(f"{name}.weight")
@@ -130,7 +149,8 @@ class GgufCheckpoint:
     def _unpack(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         weights = {}
         with one_thread():
-            for name, tensor in self._tensors.items():
+            for name in self._tensors.keys() - self.left_out:
+                tensor = self._tensors[name]
                 values = dequantize(self.file, tensor, dtype)
                 order = self._row_order(tensor)
                 weights[name] = values if order is None else values[order]

@@ -37,6 +37,11 @@ class GgufTensor:
     start: int
     num_bytes: int
 
+    @property
+    def num_elements(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
 
 class GgufFile:
     """An open, mapped .gguf file. Raises ModelFilesError if it is damaged or cut off."""
@@ -61,11 +66,6 @@ class GgufFile:
     def architecture(self) -> str:
         """Name of the architecture in llama.cpp's words."""
         return str(self.metadata.get("general.architecture", ""))
-
-    @property
-    def num_elements(self) -> int:
-        """Numbers in all tensors."""
-        return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
     def hyperparameter(self, name: str, default: Any = None) -> Any:
         """Return what the metadata say about the architecture under `name`."""

@@ -72,13 +72,25 @@ class JoinedCheckpoint:
         weights = self.text_weights(dtype)
         seeing = load_file(self.folder / VISION_WEIGHTS)
         weights |= {name: value.to(dtype) for name, value in seeing.items()}
-        module = module_of(model_class, config, weights, source=self.folder / VISION_WEIGHTS)
+        module = module_of(
+            model_class,
+            config,
+            weights,
+            source=self.folder / VISION_WEIGHTS,
+            left_out={_joined_name(name) for name in self._text.left_out},
+        )
         return module.to(device)
 
     def text_weights(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         """Return the weights of the text model under their names in the joined model, once."""
         text = self._text.unpacked(dtype)
         return {_joined_name(name): value for name, value in text.items()}
+
+    def fingerprint(self) -> str:
+        return (self.folder / "config.json").read_text() + self._text.fingerprint()
+
+    def leave_matrices(self) -> bool:
+        return self._text.leave_matrices()
 
     def stored_matrix(self, name: str, /) -> StoredMatrix | None:
         return self._text.stored_matrix(name.replace("model.language_model.", _TEXT_PREFIX, 1))

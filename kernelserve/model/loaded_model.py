@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from kernelserve.attention import AttentionBackend, AttentionMetadata, LayerKVCache
 from kernelserve.errors import UnsupportedModelError
 from kernelserve.model.fused.fused_decoder import FusedDecoder
-from kernelserve.model.kv_cache_spec import KVCacheSpec
+from kernelserve.model.kv_cache_spec import KVCacheSpec, LayerSpec
 from kernelserve.model.paged_attention import PagedAttention
 from kernelserve.model.vision_model import VisionModel
 
@@ -41,17 +41,20 @@ class LoadedModel:
     processor_dir: str = ""
     """Folder with the settings of the image processor; empty: the model takes no images."""
     vision: VisionModel | None = None
+    known_layers: InitVar[tuple[LayerSpec, ...] | None] = None
+    """The layers of `kv_cache_spec`; None: the model is run once to find them."""
     weight_bytes: int = field(init=False)
     fused: FusedDecoder | None = None
     """Runs the layers in place of `module`, which then has no weights of its own for them."""
     kv_cache_spec: KVCacheSpec = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, known_layers: tuple[LayerSpec, ...] | None) -> None:
         self.weight_bytes = self.parameter_bytes
         self._attention = PagedAttention(self.module)
         accepted = inspect.signature(self.module.forward).parameters
         self._selects_rows = "logits_to_keep" in accepted
-        self.kv_cache_spec = KVCacheSpec(self._discover_layers(), self.dtype.itemsize)
+        layers = self._discover_layers() if known_layers is None else known_layers
+        self.kv_cache_spec = KVCacheSpec(layers, self.dtype.itemsize)
 
     @property
     def parameter_bytes(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from kernelserve.errors import (
     ModelFilesError,
     WeightsMemoryError,
 )
-from kernelserve.kernels.build import build_library
 from kernelserve.model.model_source import locate_model
 from kernelserve.transformers_import import remember_model_index
 
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     import torch
 
     from kernelserve.model.checkpoint import Checkpoint
+    from kernelserve.model.fused import Fusion
+    from kernelserve.model.kv_cache_spec import LayerSpec
     from kernelserve.model.loaded_model import LoadedModel
 
 __all__ = ["load_model"]
@@ -66,12 +66,14 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     device = _choose_device(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    library = _start_building(config, device)
+    fusion = _plan_fusion(config, device)
     checkpoint = _open(path)
     stored = checkpoint.stored_dtype
     if stored is not None:
         # Importing transformers takes longer than unpacking a small model, and both cores are there.
         early_dtype = _choose_dtype(config.dtype, stored, device)
+        if fusion is not None and early_dtype == torch.float32:
+            fusion.prepare(checkpoint)
         _check_fits(checkpoint, early_dtype, device)
         checkpoint.prefetch(early_dtype)
 
@@ -84,24 +86,22 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     progress("load weights", None)
     dtype = _choose_dtype(config.dtype, stored or getattr(hf_config, "dtype", None), device)
     module = _load(checkpoint, model_class, hf_config, dtype, device)
-    loaded = _describe(checkpoint, hf_config, module, dtype, device)
-    _check(loaded)
-    if library is not None and dtype == torch.float32:
-        from kernelserve.model.fused import fuse
-
-        fuse(loaded, checkpoint.stored_matrix, library)
+    known_layers = None if fusion is None else fusion.known_layers
+    loaded = _describe(checkpoint, hf_config, module, dtype, device, known_layers)
+    if known_layers is None:
+        _check(loaded)
+    if fusion is not None and dtype == torch.float32:
+        fusion.apply(loaded, checkpoint)
     progress("load weights", 1.0)
     return loaded
 
 
-def _start_building(config: EngineConfig, device: torch.device) -> Future[Path] | None:
-    """Let the compiler run while transformers is imported, if there is anything to compile."""
+def _plan_fusion(config: EngineConfig, device: torch.device) -> Fusion | None:
     if not config.fuse_layers or device.type != "cpu":
         return None
-    pool = ThreadPoolExecutor(1, "kernelserve-build")
-    future = pool.submit(build_library)
-    pool.shutdown(wait=False)
-    return future
+    from kernelserve.model.fused import Fusion
+
+    return Fusion()
 
 
 def _open(path: Path) -> Checkpoint:
@@ -164,6 +164,7 @@ def _describe(
     module: Any,
     dtype: torch.dtype,
     device: torch.device,
+    known_layers: tuple[LayerSpec, ...] | None,
 ) -> LoadedModel:
     from kernelserve.model.architecture_check import longest_context
     from kernelserve.model.loaded_model import LoadedModel
@@ -192,6 +193,7 @@ def _describe(
         generation_defaults=checkpoint.generation_defaults(),
         processor_dir="" if vision is None else checkpoint.processor_dir(),
         vision=vision,
+        known_layers=known_layers,
     )
 
 
