@@ -1,10 +1,11 @@
 # `make demo` shows it, `make test` checks it. Each sets up what it needs first; later runs start at once.
 
 SHELL := bash
+comma := ,
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test lab bench bench-peers wheel clean
+.PHONY: help setup browser compiler demo test lab bench bench-peers wheel clean
 
 # The first Python of at least 3.11 that can make virtual environments; PYTHON=... overrides the choice.
 usable = $(shell $(1) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
@@ -60,23 +61,33 @@ $(STAMP_6): $(STAMP)
 	$(PIP) --no-deps --target $(VENV)/ipykernel-6 ipykernel==$(IPYKERNEL_6)
 	touch $@
 
-# tests/browser drives the Chromium that is there. One is installed where the system is ours to change.
-browser:
-	@for name in "$${KERNELSERVE_CHROMIUM:-}" chromium chromium-browser google-chrome; do
-	    if [ -n "$$name" ] && command -v "$$name" >/dev/null; then exit 0; fi
+# What is missing is installed where the system is ours to change: $(call need,programs,packages,words for those who lack it).
+define need
+	@for name in $(1); do
+	    if command -v "$$name" >/dev/null; then exit 0; fi
 	done
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	    echo '== setup: Chromium, for the browser tests, by apt-get'
+	    echo '== setup: $(2), by apt-get'
 	    export DEBIAN_FRONTEND=noninteractive
 	    apt-get -qq update >/dev/null 2>&1 || true
-	    if said=$$(apt-get -qqy install --no-install-recommends chromium fonts-dejavu-core 2>&1); then exit 0; fi
+	    if said=$$(apt-get -qqy install --no-install-recommends $(2) 2>&1); then exit 0; fi
 	    echo "$$said" >&2
 	fi
-	echo 'No Chromium: the browser tests are skipped, in CI they fail. It is the package chromium; or name one with' \
-	    'KERNELSERVE_CHROMIUM=/path/to/chromium.' >&2
+	echo $(3) >&2
 	[ "$${CI:-}" != true ]
+endef
 
-test: setup browser $(STAMP_6)
+# tests/browser drives the Chromium that is there.
+browser:
+	$(call need,$${KERNELSERVE_CHROMIUM:-} chromium chromium-browser google-chrome,chromium fonts-dejavu-core,\
+	    'No Chromium: the browser tests are skipped$(comma) in CI they fail. It is the package chromium; or name one with \
+	    KERNELSERVE_CHROMIUM=/path/to/chromium.')
+
+# The engine compiles its kernels for the CPU; without a compiler it computes with torch.
+compiler:
+	$(call need,$${CXX:-} c++ g++ clang++,g++ libc6-dev,'No C++ compiler: tests of the CPU kernels fail. It is the package g++.')
+
+test: setup browser compiler $(STAMP_6)
 	@echo '== lint: ruff'
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
