@@ -95,8 +95,9 @@ struct Softmax {
 
     // Turns the scores [KEYS] of query i, -inf where it must not look, into weights. Returns what its sums shrink by.
     float weigh(int i, float* scores) {
-        float peak = top[i];
-        for (int k = 0; k < KEYS; k++) peak = std::max(peak, scores[k]);
+        Vec most = load(scores);
+        for (int k = LANES; k < KEYS; k += LANES) most = max(most, load(scores + k));
+        const float peak = std::max(top[i], max_lanes(most));
         if (peak == -INFINITY) {
             std::fill(scores, scores + KEYS, 0.0f);
             return 1.0f;
@@ -132,7 +133,14 @@ class Attention {
                 int64_t ld;
                 const int panel = std::min(PANEL, here - k);
                 const float* keys = cache_.key_panel(blocks, first + k, panel, kv_head_, buffer, ld);
-                tile_rows(count, queries, dim, keys, ld, dim, scores + k, KEYS, false);
+                if (count <= 3 && k + 2 * PANEL <= here && s_.block_size % PANEL == 0) {
+                    int64_t same;
+                    const float* more = cache_.key_panel(blocks, first + k + PANEL, PANEL, kv_head_, buffer, same);
+                    score_two(count, queries, keys, more, ld, scores + k);
+                    k += PANEL;
+                } else {
+                    tile_rows(count, queries, dim, keys, ld, dim, scores + k, KEYS, false);
+                }
             }
             for (int i = 0; i < count; i++) {
                 float* row = scores + i * KEYS;
@@ -167,27 +175,62 @@ class Attention {
                     float* sums) const {
         const int dim = s_.head_dim;
         int i = 0;
-        for (; i + 4 <= queries; i += 4) add_to<4>(weights + i * KEYS, values, count, factors + i, sums + i * dim);
-        for (; i < queries; i++) add_to<1>(weights + i * KEYS, values, count, factors + i, sums + i * dim);
+        for (; i + 4 <= queries; i += 4) add_to<4, 1>(weights + i * KEYS, values, count, factors + i, sums + i * dim);
+        const float *w = weights + i * KEYS, *f = factors + i;
+        float* to = sums + i * dim;
+        const bool even = dim % (2 * PANEL) == 0;
+        switch (queries - i) {
+            case 3: even ? add_to<3, 2>(w, values, count, f, to) : add_to<3, 1>(w, values, count, f, to); break;
+            case 2: even ? add_to<2, 2>(w, values, count, f, to) : add_to<2, 1>(w, values, count, f, to); break;
+            case 1: even ? add_to<1, 2>(w, values, count, f, to) : add_to<1, 1>(w, values, count, f, to); break;
+        }
     }
 
-    template <int ROWS>
+    template <int ROWS, int PANELS>
     void add_to(const float* weights, const float* const* values, int count, const float* factors, float* sums) const {
+        constexpr int N = PANELS * VECS;
         const int dim = s_.head_dim;
-        for (int d = 0; d < dim; d += PANEL) {
-            Vec part[ROWS][VECS] = {};
+        for (int d = 0; d < dim; d += PANELS * PANEL) {
+            Vec part[ROWS][N] = {};
             for (int k = 0; k < count; k++) {
-                Vec value[VECS];
-                for (int v = 0; v < VECS; v++) value[v] = load(values[k] + d + v * LANES);
+                Vec value[N];
+                for (int v = 0; v < N; v++) value[v] = load(values[k] + d + v * LANES);
                 for (int r = 0; r < ROWS; r++)
-                    for (int v = 0; v < VECS; v++) part[r][v] = fma(all(weights[r * KEYS + k]), value[v], part[r][v]);
+                    for (int v = 0; v < N; v++) part[r][v] = fma(all(weights[r * KEYS + k]), value[v], part[r][v]);
             }
             for (int r = 0; r < ROWS; r++)
-                for (int v = 0; v < VECS; v++) {
+                for (int v = 0; v < N; v++) {
                     float* to = sums + r * dim + d + v * LANES;
                     store(to, fma(load(to), all(factors[r]), part[r][v]));
                 }
         }
+    }
+
+    // Scores of up to three queries with two panels of keys: enough independent sums to keep the machine busy.
+    void score_two(int count, const float* queries, const float* keys, const float* more, int64_t ld, float* scores) const {
+        switch (count) {
+            case 1: score_two<1>(queries, keys, more, ld, scores); break;
+            case 2: score_two<2>(queries, keys, more, ld, scores); break;
+            case 3: score_two<3>(queries, keys, more, ld, scores); break;
+        }
+    }
+
+    template <int ROWS>
+    void score_two(const float* queries, const float* keys, const float* more, int64_t ld, float* scores) const {
+        Vec sums[ROWS][2 * VECS] = {};
+        for (int d = 0; d < s_.head_dim; d++) {
+            Vec key[2 * VECS];
+            for (int v = 0; v < VECS; v++) {
+                key[v] = load(keys + d * ld + v * LANES);
+                key[VECS + v] = load(more + d * ld + v * LANES);
+            }
+            for (int r = 0; r < ROWS; r++) {
+                const Vec query = all(queries[r * s_.head_dim + d]);
+                for (int v = 0; v < 2 * VECS; v++) sums[r][v] = fma(query, key[v], sums[r][v]);
+            }
+        }
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < 2 * VECS; v++) store(scores + r * KEYS + v * LANES, sums[r][v]);
     }
 };
 

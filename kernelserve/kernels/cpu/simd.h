@@ -39,6 +39,14 @@ inline Vec to_float(IntVec v) { return __builtin_convertvector(v, Vec); }
 // a * b + c, rounded once where the machine can.
 inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 
+inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+
+inline float max_lanes(Vec v) {
+    float most = v[0];
+    for (int i = 1; i < LANES; i++) most = v[i] > most ? v[i] : most;
+    return most;
+}
+
 inline float sum_lanes(Vec v) {
     float total = 0;
     for (int i = 0; i < LANES; i++) total += v[i];
