@@ -19,6 +19,7 @@ from kernelserve.bench.import_cost import measure_import
 from kernelserve.bench.ipc_cost import measure_ipc
 from kernelserve.bench.machine import machine_facts
 from kernelserve.bench.peer_recipes import RECIPES
+from kernelserve.bench.quality import measure_quality
 from kernelserve.bench.scheduler_cost import measure_scheduler
 from kernelserve.bench.serving import measure_cold_start, measure_serving
 from kernelserve.bench.workloads import WORKLOADS
@@ -30,6 +31,7 @@ BENCHES = WORKLOADS | {
     "engine": "schedule and update of a step: 1, 64, 256 running, 0 and 10,000 waiting; no model",
     "client": "a token in the client: the processing alone, and from the engine's socket to its reader",
     "ipc": "round trips and streams between notebook and engine, with a model that takes no time",
+    "quality": "perplexity, and distance of the model's distributions to transformers in float32",
     "import": "time and memory of `import kernelserve`",
 }
 
@@ -77,6 +79,9 @@ async def _measure(arguments: argparse.Namespace) -> AsyncIterator[dict[str, Any
                     yield result
             case "ipc":
                 async for result in measure_ipc():
+                    yield result
+            case "quality":
+                for result in measure_quality(model, dict(options)):
                     yield result
             case "import":
                 yield measure_import()
