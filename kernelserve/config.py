@@ -80,6 +80,9 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """The token budget of one step."""
     long_prefill_token_threshold: int = 0
     """Most prompt tokens that one request gets in one step; 0 means no limit but the budget."""
+    max_step_stretch: float = 2.5
+    """How many times as long as a step of answers alone one with prompts may take, as far as measured times can tell: a
+    long prompt is then cut into more parts, so that no answer stutters. 0: no limit but the budget."""
     policy: SchedulerPolicy = "fcfs"
     encoder_cache_size: int = 8192
     """Embeddings of encoded images that are kept; no image may have more. Each takes as much as one hidden state."""
@@ -116,6 +119,10 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
             raise InvalidConfigError(
                 f"long_prefill_token_threshold={self.long_prefill_token_threshold} and "
                 f"max_logprobs={self.max_logprobs} must not be negative (max_logprobs=-1: no limit)"
+            )
+        if self.max_step_stretch < 0 or 0 < self.max_step_stretch <= 1:
+            raise InvalidConfigError(
+                f"max_step_stretch={self.max_step_stretch} must be above 1 (or 0: prompts take what the budget gives)"
             )
         if self.max_images_per_prompt < 0:
             raise InvalidConfigError(

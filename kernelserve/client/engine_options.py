@@ -34,6 +34,7 @@ class EngineOptions(TypedDict, total=False):
     max_num_seqs: int
     max_num_batched_tokens: int
     long_prefill_token_threshold: int
+    max_step_stretch: float
     policy: SchedulerPolicy
     encoder_cache_size: int
     max_images_per_prompt: int

@@ -12,6 +12,7 @@ from kernelserve.core.encoder_cache_manager import EncoderCacheManager
 from kernelserve.core.image_check import find_image_problem
 from kernelserve.core.integrity import check_requests
 from kernelserve.core.kv_cache_manager import KVCacheManager
+from kernelserve.core.prefill_pacer import PrefillPacer
 from kernelserve.core.request import Request, RequestStatus
 from kernelserve.core.scheduler_limits import SchedulerLimits
 from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
@@ -44,6 +45,7 @@ class Scheduler:
         max_num_batched_tokens: int,
         max_model_len: int,
         long_prefill_token_threshold: int = 0,
+        max_step_stretch: float = 0.0,
         policy: SchedulerPolicy = "fcfs",
         num_step_records: int = 4096,
         encoder_cache: EncoderCacheManager | None = None,
@@ -55,7 +57,8 @@ class Scheduler:
         self._encoder_cache = encoder_cache or EncoderCacheManager(0)
         self._state = SchedulerState(kv_cache_manager, policy, self._encoder_cache)
         limits = SchedulerLimits(max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold)
-        self._planner = StepPlanner(self._state, limits, whole_images=whole_images)
+        self._pacer = PrefillPacer(max_step_stretch)
+        self._planner = StepPlanner(self._state, limits, self._pacer, whole_images=whole_images)
         self._updater = StepUpdater(self._state, self.max_model_len)
         self._recorder = StepRecorder(num_step_records)
 
@@ -140,6 +143,11 @@ class Scheduler:
         for request in ended:
             self._recorder.record_finished(request.request_id)
         return outputs
+
+    def observe_times(self, record: StepRecord) -> None:
+        """Learn from the times in the record of a step how long the parts of prompts may be."""
+        seconds = record.execute_time + record.sample_time
+        self._pacer.observe(record.num_prefill_tokens, record.num_decode_tokens, seconds)
 
     def has_unfinished_requests(self) -> bool:
         """Whether any request waits or runs."""

@@ -25,13 +25,16 @@ class StepPlan:
         "new_req_ids",
         "num_decode_tokens",
         "preempted_req_ids",
+        "prompt_budget",
         "refusals",
         "resumed_req_ids",
         "token_budget",
     )
 
-    def __init__(self, token_budget: int) -> None:
+    def __init__(self, token_budget: int, prompt_budget: int | None = None) -> None:
         self.token_budget = token_budget
+        self.prompt_budget = token_budget if prompt_budget is None else prompt_budget
+        """What is left for ranges of several tokens."""
         self.budget = token_budget
         """Below 0 only after an image that must not be cut."""
         self.granted: dict[str, tuple[Request, int, list[int]]] = {}
@@ -53,18 +56,18 @@ class StepPlan:
     def grant(self, request: Request, num_tokens: int, new_block_ids: list[int]) -> None:
         """Give tokens to a running request."""
         self.granted[request.request_id] = (request, num_tokens, new_block_ids)
-        self.budget -= num_tokens
+        self._spend(num_tokens)
 
     def revoke(self, request: Request) -> None:
         """Undo the grant, if there is one, of a running request that is being preempted."""
         assert request.request_id not in self.admitted
         _, num_tokens, _ = self.granted.pop(request.request_id, (request, 0, []))
-        self.budget += num_tokens
+        self._spend(-num_tokens)
 
     def admit(self, request: Request, num_tokens: int, block_ids: list[int]) -> None:
         """Give tokens to a request that has just become a running one."""
         self.admitted[request.request_id] = (request, num_tokens, block_ids)
-        self.budget -= num_tokens
+        self._spend(num_tokens)
         ids = self.resumed_req_ids if request.num_preemptions else self.new_req_ids
         ids.append(request.request_id)
 
@@ -106,6 +109,11 @@ class StepPlan:
             scheduled_encoder_inputs=[feature for _, feature in self.encoder_inputs.values()],
             free_encoder_mm_hashes=free_encoder_mm_hashes,
         )
+
+    def _spend(self, num_tokens: int) -> None:
+        self.budget -= num_tokens
+        if abs(num_tokens) > 1:
+            self.prompt_budget -= num_tokens
 
     @staticmethod
     def _new_request(request: Request, _: int, block_ids: list[int]) -> NewRequestData:

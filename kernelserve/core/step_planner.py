@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelserve.core.encoder_planner import EncoderPlanner
+from kernelserve.core.prefill_pacer import PrefillPacer
 from kernelserve.core.request import Request
 from kernelserve.core.scheduler_limits import SchedulerLimits
 from kernelserve.core.scheduler_state import SchedulerState
@@ -26,29 +27,42 @@ class StepPlanner:
     """
 
     def __init__(
-        self, state: SchedulerState, limits: SchedulerLimits, *, whole_images: bool = False
+        self,
+        state: SchedulerState,
+        limits: SchedulerLimits,
+        pacer: PrefillPacer,
+        *,
+        whole_images: bool = False,
     ) -> None:
         self.limits = limits
+        self._pacer = pacer
         self._state = state
         self._kv = state.kv_cache_manager
         self._encoder = EncoderPlanner(state.encoder_cache, whole_images=whole_images)
 
     def plan_step(self) -> StepPlan:
         """Decide who gets how many tokens and blocks in this step."""
-        plan = StepPlan(self.limits.max_num_batched_tokens)
+        plan = StepPlan(self.limits.max_num_batched_tokens, self._prompt_budget())
         self._plan_running(plan)
         self._plan_waiting(plan)
         return plan
+
+    def _prompt_budget(self) -> int | None:
+        """Most prompt tokens of the step; None: no limit of their own, as when no answer is being written."""
+        if any(r.num_computed_tokens >= r.num_prompt_tokens for r in self._state.running):
+            return self._pacer.allowance()
+        return None
 
     def _plan_running(self, plan: StepPlan) -> None:
         running = self._state.running
         index = 0
         while index < len(running) and plan.budget > 0:
             request = running[index]
-            num_tokens = len(request.all_token_ids) - request.num_computed_tokens
-            if num_tokens > 1:
-                num_tokens = self._cut(request, num_tokens, plan.budget)
-            elif num_tokens == 0:
+            wanted = len(request.all_token_ids) - request.num_computed_tokens
+            num_tokens = self._cut(request, wanted, plan) if wanted > 1 else wanted
+            if num_tokens <= 0:
+                if wanted:
+                    plan.refuse(request, "budget")
                 index += 1
                 continue
             needs = None
@@ -88,7 +102,7 @@ class StepPlanner:
             if plan.preempted_req_ids:
                 plan.refuse(request, "preempted_step")
                 return
-            if plan.budget <= 0:
+            if min(plan.budget, plan.prompt_budget) <= 0:
                 plan.refuse(request, "budget")
                 return
             if len(state.running) >= self.limits.max_num_seqs:
@@ -100,18 +114,18 @@ class StepPlanner:
             if not self._admit(request, plan):
                 return
 
-    def _cut(self, request: Request, num_tokens: int, budget: int) -> int:
+    def _cut(self, request: Request, num_tokens: int, plan: StepPlan) -> int:
         """Cut a range of a prompt to what it may get in one step."""
         if threshold := self.limits.long_prefill_token_threshold:
             num_tokens = min(num_tokens, threshold)
         if request.sampling_params.prompt_logprobs is not None:
             num_tokens = min(num_tokens, _MAX_LOGPROB_ROWS)
-        return min(num_tokens, budget)
+        return min(num_tokens, plan.budget, plan.prompt_budget)
 
     def _admit(self, request: Request, plan: StepPlan) -> bool:
         hits = self._kv.find_cached_blocks(request)
         num_cached_tokens = len(hits) * self._kv.block_size
-        num_tokens = self._cut(request, request.num_tokens - num_cached_tokens, plan.budget)
+        num_tokens = self._cut(request, request.num_tokens - num_cached_tokens, plan)
         images = self._encoder.fit(request, num_cached_tokens, num_tokens, plan)
         num_tokens = images.num_tokens
         if num_tokens == 0:

@@ -106,3 +106,4 @@ class EngineCore:
         record.execute_time = executed - scheduled
         record.sample_time = sampled - executed
         record.update_time = self.clock() - sampled
+        self.scheduler.observe_times(record)

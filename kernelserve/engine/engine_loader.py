@@ -43,6 +43,8 @@ def load_engine(
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=info.max_model_len,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
+        # A fake model's times say nothing.
+        max_step_stretch=0.0 if fake_model else config.max_step_stretch,
         policy=config.policy,
         num_step_records=config.num_step_records,
         encoder_cache=EncoderCacheManager(config.encoder_cache_size if info.takes_images else 0),
