@@ -11,7 +11,8 @@ from kernelserve.errors import KernelserveError
 
 __all__ = ["main"]
 
-_CAPTION_MINUTES, _ANSWER_MINUTES = 60.0, 60.0
+_MINUTES = {"caption": 60.0, "answer": 60.0}
+_OF_PROCESSOR = "of processor time, all threads together (default: %(default)s)"
 
 
 def main() -> int:
@@ -62,8 +63,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True)
     train = commands.add_parser("train", help="train new eyes and write their folder")
     train.add_argument("folder", type=Path)
-    train.add_argument("--caption-minutes", type=float, default=_CAPTION_MINUTES)
-    train.add_argument("--answer-minutes", type=float, default=_ANSWER_MINUTES)
+    for stage, minutes in _MINUTES.items():
+        train.add_argument(f"--{stage}-minutes", type=float, default=minutes, help=_OF_PROCESSOR)
     train.add_argument("--go-on", type=Path, help="a folder whose eyes to go on from")
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--threads", type=int, help="how many threads torch may use")
