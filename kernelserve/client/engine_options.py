@@ -25,6 +25,7 @@ class EngineOptions(TypedDict, total=False):
     num_threads: int | None
     attention_backend: str
     fuse_layers: bool
+    activation_dtype: str
     block_size: int
     max_model_len: int | None
     kv_cache_memory_bytes: int | None

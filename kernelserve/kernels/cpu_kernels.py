@@ -13,10 +13,11 @@ from kernelserve.kernels.packed_matrix import PackedMatrix
 from kernelserve.kernels.stored_matrix import Source, StoredMatrix
 from kernelserve.kernels.structures import DecoderStruct, MatrixStruct, StepStruct
 
-__all__ = ["CpuKernels"]
+__all__ = ["FOUR_BITS", "CpuKernels"]
 
-_FORMAT_OF = {source: min(int(source), 4) for source in Source}
-"""cpu/weights.h: both 4-bit sources become one format."""
+FOUR_BITS = 4
+"""Format of packed 4-bit weights, whichever source they had (cpu/weights.h)."""
+_FORMAT_OF = {source: min(int(source), FOUR_BITS) for source in Source}
 _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "ks_packed_bytes": (c_int64, [c_int32, c_int64, c_int64]),
     "ks_pack": (None, [c_int32, c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int32]),

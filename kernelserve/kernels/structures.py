@@ -85,6 +85,8 @@ class DecoderStruct(ctypes.Structure):
         ("rotary_dim", c_int32),
         ("eps", c_float),
         ("activation", c_int32),
+        ("rounds_inputs", c_int32),
+        ("reserved", c_int32),
     )
 
 

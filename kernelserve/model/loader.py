@@ -92,6 +92,11 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
         _check(loaded)
     if fusion is not None and dtype == torch.float32:
         fusion.apply(loaded, checkpoint)
+    if config.activation_dtype == "int8" and not (loaded.fused and loaded.fused.round_inputs()):
+        raise InvalidConfigError(
+            f"activation_dtype='int8' needs 4-bit GGUF weights in our CPU kernels, which {config.model!r} does not "
+            "run on: leave it out (the engine's log says what keeps the kernels away)"
+        )
     progress("load weights", 1.0)
     return loaded
 

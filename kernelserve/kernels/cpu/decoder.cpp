@@ -28,6 +28,8 @@ struct Decoder {
     int32_t num_layers, hidden, intermediate, rotary_dim;
     float eps;
     Activation activation;
+    int32_t rounds_inputs;  // to 8 bits, where weights have 4
+    int32_t reserved;
 };
 
 struct Step {
@@ -47,6 +49,8 @@ namespace {
 int64_t qkv_width(const Decoder& d) { return d.layers[0].qkv.n; }
 int64_t heads_width(const Decoder& d) { return int64_t(d.layers[0].attention.heads) * d.layers[0].attention.head_dim; }
 
+int64_t states_width(const Decoder& d) { return heads_width(d) + 2 * d.layers[0].attention.heads; }
+
 int rows_at_once(const AttentionShape& a) { return std::max(1, std::min(MAX_ROWS, 48 / a.group())); }
 
 class Run {
@@ -55,7 +59,8 @@ class Run {
         : d_(decoder), s_(step), team_(team), plan_(plan), windowed_(windowed), normed_(step.scratch),
           qkv_(normed_ + step.rows * decoder.hidden), heads_(qkv_ + step.rows * qkv_width(decoder)),
           gate_up_(heads_ + step.rows * heads_width(decoder)), mlp_(gate_up_ + step.rows * 2 * decoder.intermediate),
-          states_(mlp_ + step.rows * decoder.intermediate) {}
+          states_(mlp_ + step.rows * decoder.intermediate),
+          rounded_(states_ + step.rows * states_width(decoder)) {}
 
     void layer(const Layer& l) const {
         const int64_t rows = s_.rows, hidden = d_.hidden, inner = d_.intermediate;
@@ -75,7 +80,7 @@ class Run {
     const Step& s_;
     Team& team_;
     const AttentionPlan &plan_, &windowed_;
-    float *normed_, *qkv_, *heads_, *gate_up_, *mlp_, *states_;
+    float *normed_, *qkv_, *heads_, *gate_up_, *mlp_, *states_, *rounded_;
 
     template <class Work>
     void each_row(int64_t at_once, const Work& work) const {
@@ -93,7 +98,10 @@ class Run {
     }
 
     void linear(const Matrix& w, const float* x, int64_t ldx, float* y, int64_t ldy, bool add) const {
-        Linear{w, x, ldx, y, ldy, s_.rows, add}.run(team_);
+        const QuantizedRows rounded(rounded_, s_.rows, w.k);
+        const bool rounds = d_.rounds_inputs && w.format == Format::q4;
+        if (rounds) each_row(2, [&](int64_t row) { rounded.round(row, x + row * ldx); });
+        Linear{w, x, ldx, y, ldy, s_.rows, add, rounds ? &rounded : nullptr}.run(team_);
         team_.meet();
     }
 
@@ -224,8 +232,9 @@ void in_parallel(int threads, const Work& work) {
 extern "C" {
 
 int64_t ks_scratch_floats(const Decoder* d, int64_t rows) {
-    const int64_t states = heads_width(*d) + 2 * d->layers[0].attention.heads;
-    return rows * (d->hidden + qkv_width(*d) + heads_width(*d) + 3 * int64_t(d->intermediate) + states);
+    const int64_t widest = std::max<int64_t>({d->hidden, heads_width(*d), d->intermediate});
+    return rows * (d->hidden + qkv_width(*d) + heads_width(*d) + 3 * int64_t(d->intermediate) + states_width(*d)) +
+           QuantizedRows::floats(rows, widest);
 }
 
 void ks_decode(const Decoder* decoder, const Step* step, int32_t threads) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "quantized.h"
 #include "threads.h"
 #include "weights.h"
 
@@ -13,7 +14,6 @@ namespace ks {
 
 constexpr int CHUNK = 256;
 constexpr int MAX_DIRECT_ROWS = 6;
-constexpr int ROWS_AT_ONCE = 60;  // their inputs stay in the second cache
 
 // c[r][0..16) (+)= sum over k of x[r][k] * w[k][0..16)
 template <int ROWS>
@@ -105,14 +105,30 @@ struct Linear {
     int64_t ldy;
     int64_t rows;
     bool add;  // to what y holds
+    const QuantizedRows* quantized = nullptr;  // x rounded to 8 bits, to be used in its place
 
     // One of the threads of `team`; the others do the same.
     void run(Team& team) const {
         if (rows == 0) return;
+        if (quantized) return run_quantized(team);
         with_reader(w.format, [&]<class Reader>() { run<Reader>(team); });
     }
 
   private:
+    void run_quantized(Team& team) const {
+        const int64_t panels = w.panels(), bytes = panel_bytes(w.format, w.k);
+        const int64_t row_blocks = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+        team.share(row_blocks * panels, 2, [&](int64_t first, int64_t end) {
+            alignas(64) float c[ROWS_AT_ONCE * PANEL];
+            for (int64_t unit = first; unit < end; unit++) {
+                const int64_t panel = unit % panels, first_row = unit / panels * ROWS_AT_ONCE;
+                const int count = int(std::min<int64_t>(ROWS_AT_ONCE, rows - first_row));
+                quantized_panel(w.data + panel * bytes, *quantized, first_row, count, c);
+                finish(c, PANEL, panel * PANEL, PANEL, first_row, count);
+            }
+        });
+    }
+
     template <class Reader>
     void run(Team& team) const {
         const int64_t panels = w.panels(), bytes = panel_bytes(w.format, w.k);

@@ -7,7 +7,7 @@ import ctypes
 import torch
 
 from kernelserve.attention import AttentionMetadata, LayerKVCache
-from kernelserve.kernels import CpuKernels
+from kernelserve.kernels import FOUR_BITS, CpuKernels
 from kernelserve.kernels.structures import (
     AttentionStruct,
     DecoderStruct,
@@ -96,6 +96,12 @@ class FusedDecoder:
             hidden_states, logits_indices, self._norm, self._decoder.eps
         )
         return self._kernels.linear(normed, self._head)
+
+    def round_inputs(self) -> bool:
+        """Multiply 4-bit weights with inputs rounded to 8 bits, from now on. False: no layer has such weights."""
+        has_4_bits = any(struct.qkv.format == FOUR_BITS for struct in self._layers)
+        self._decoder.rounds_inputs = int(has_4_bits)
+        return has_4_bits
 
     def release_originals(self) -> None:
         """Free the weights that transformers' own modules hold: they cannot run any more."""
