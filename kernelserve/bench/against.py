@@ -20,7 +20,7 @@ from kernelserve.paths import log_dir
 
 __all__ = ["measure_against"]
 
-_BENCH = Path(__file__).parent
+_SCRIPTS = Path(__file__).parent / "peers"
 _Player = Callable[[str], PeerProcess]
 """workload -> a player of it that is not started yet"""
 
@@ -34,6 +34,8 @@ async def measure_against(
     """
     with tempfile.TemporaryDirectory(prefix="kernelserve-bench-") as folder:
         jobs = PeerJobs(Path(folder), rounds)
+        # Seen from there, `peers` is a package of its own, with nothing of ours beside it to be imported by mistake.
+        (jobs.folder / _SCRIPTS.name).symlink_to(_SCRIPTS)
         players: dict[str, _Player] = {OURS: _our_player(jobs, options)}
         players |= {peer: _peer_player(jobs, peer) for peer in peers}
         for workload in workloads:
@@ -72,8 +74,8 @@ def _peer_player(jobs: PeerJobs, peer: str) -> _Player:
         job = jobs.write(peer, workload, **fields)
         return PeerProcess(
             peer,
-            [str(environment.python), "-m", f"peers.{name}", str(job)],
-            folder=_BENCH,  # where the package `peers` is found without ours
+            [str(environment.python), "-m", f"{_SCRIPTS.name}.{name}", str(job)],
+            folder=jobs.folder,
             variables=variables,
             log=log_dir() / f"bench-{peer.replace(':', '-')}.log",
         )

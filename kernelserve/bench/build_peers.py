@@ -33,15 +33,15 @@ def main() -> int:
     for name in arguments.peers or RECIPES:
         try:
             build_peer(PeerEnvironment(name), arguments.jobs)
-        except (PeerError, subprocess.CalledProcessError) as error:
+        except PeerError as error:
             failed.append(name)
             sys.stderr.write(f"bench-peers: {name}: {error}\n")
     return 1 if failed else 0
 
 
 def build_peer(environment: PeerEnvironment, jobs: int) -> None:
-    """Install one peer and make its models. Raises CalledProcessError if a step fails."""
-    if environment.built.exists():
+    """Install one peer and make its models. Raises PeerError if a step fails."""
+    if environment.is_built():
         print(f"== {environment.name}: is in {environment.folder}", flush=True)
         return
     started = time.monotonic()
@@ -51,8 +51,8 @@ def build_peer(environment: PeerEnvironment, jobs: int) -> None:
     variables = environment.variables()  # says what the process will lack, if anything
     if environment.recipe.prepares:
         command = [str(environment.python), "-c", _PREPARE.format(environment.name)]
-        subprocess.run([*command, str(environment.models)], cwd=_BENCH, env=variables, check=True)
-    environment.built.touch()
+        _run("making its model", [*command, str(environment.models)], variables, folder=_BENCH)
+    environment.note_built()
     print(f"== {environment.name}: built in {time.monotonic() - started:.0f} s", flush=True)
 
 
@@ -60,7 +60,8 @@ def _install(environment: PeerEnvironment, jobs: int) -> None:
     """Make the virtual environment; torch first and pinned, so that no step replaces it with a CUDA build."""
     recipe = environment.recipe
     if not environment.python.exists():
-        subprocess.run([sys.executable, "-m", "venv", environment.folder], check=True)
+        command = [sys.executable, "-m", "venv", str(environment.folder)]
+        _run("making its environment", command, dict(os.environ))
     pip = [
         str(environment.python),
         "-m",
@@ -75,12 +76,20 @@ def _install(environment: PeerEnvironment, jobs: int) -> None:
         pip += ["--no-binary", ",".join(recipe.from_source)]
         variables |= {"CMAKE_ARGS": _cmake_arguments(), "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs)}
     else:
-        subprocess.run([*pip, _TORCH], env=variables, check=True)
+        _run("installing torch", [*pip, _TORCH], variables)
         packages.append(_TORCH)
-    subprocess.run([*pip, *packages], env=variables, check=True)
+    _run("installing it", [*pip, *packages], variables)
     if recipe.unwanted:
         remove = [*pip[:3], "uninstall", "--quiet", "--yes", *recipe.unwanted]
-        subprocess.run(remove, env=variables, check=True)
+        _run("removing what it does not need", remove, variables)
+
+
+def _run(
+    step: str, command: list[str], variables: dict[str, str], *, folder: Path | None = None
+) -> None:
+    code = subprocess.run(command, env=variables, cwd=folder, check=False).returncode
+    if code:
+        raise PeerError(f"{step} ended with {code}; its own words are above")
 
 
 def _cmake_arguments() -> str:

@@ -25,17 +25,24 @@ class PeerEnvironment:
         self.recipe: PeerRecipe = RECIPES[name]
         self.folder = peers_folder() / name
         self.models = peers_folder() / "models"
-        self.built = self.folder / ".kernelserve-built"
-        """Its presence says that the environment and its models are whole."""
+        self._stamp = self.folder / ".kernelserve-built"
 
     @property
     def python(self) -> Path:
         """The interpreter that the peer's scripts run in."""
         return self.folder / "bin" / "python"
 
+    def is_built(self) -> bool:
+        """Whether it is whole, with the packages that the recipe names now, and its models are made."""
+        return self._stamp.is_file() and self._stamp.read_text().split() == [*self.recipe.packages]
+
+    def note_built(self) -> None:
+        """Say so, once all is done."""
+        self._stamp.write_text("\n".join(self.recipe.packages))
+
     def check(self) -> None:
         """Raise PeerError with the command that makes it, if it is not there."""
-        if not self.built.exists():
+        if not self.is_built():
             raise PeerError(
                 f"{self.name} is not installed in {self.folder}: "
                 f'run `make bench-peers PEERS="{self.name}"`'

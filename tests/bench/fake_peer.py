@@ -1,4 +1,4 @@
-"""A player without an engine, with a millisecond for each token. `broken` cannot load, `silent` answers nothing."""
+"""A player without an engine, with a millisecond for each token. Its variants fail."""
 
 import sys
 import time
@@ -12,6 +12,8 @@ def load(job: Job) -> Player:
     sys.stdout.write("a library that talks\n")
 
     def answer(prompts: list[list[int]], max_tokens: int) -> list[list[float]]:
+        if job.variant == "endless":
+            time.sleep(1000)
         times = []
         for _ in range(0 if job.variant == "silent" else max_tokens):
             time.sleep(0.001)

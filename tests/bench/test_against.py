@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelserve.bench.peer_environment import PeerEnvironment
+
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).with_name("fake_peer.py")
 
@@ -31,11 +33,14 @@ def install_fake(environment: Path) -> None:
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "{FAKE}" "$3"\n')
     python.chmod(0o755)
-    (environment / ".kernelserve-built").touch()
+    PeerEnvironment(environment.name).note_built()
 
 
 @pytest.mark.process
-def test_ours_and_a_peer_are_measured_in_one_run(tmp_path: Path) -> None:
+def test_ours_and_a_peer_are_measured_in_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELSERVE_PEERS", str(tmp_path))
     install_fake(tmp_path / "transformers")
     copy = tmp_path / "lines.json"
     result = run_against(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from kernelserve.bench.peer_environment import PeerEnvironment
@@ -83,6 +85,14 @@ async def test_a_peer_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -
     assert [line["player"] for line in rest] == ["peer"]
 
 
+async def test_a_player_in_the_middle_of_a_turn_ends_with_the_run(tmp_path: Path) -> None:
+    with anyio.fail_after(20):  # less than it is given before it is killed
+        async with fake(tmp_path, "w4", "endless", "endless") as player:
+            with anyio.move_on_after(0.2) as turn:
+                await player.run(0)
+    assert turn.cancelled_caught
+
+
 async def test_nothing_is_compared_when_ours_fails(tmp_path: Path) -> None:
     seats = {"ours": partial(fake, tmp_path, "w4", "ours", "broken")}
     with pytest.raises(PeerError, match="lacks everything"):
@@ -116,3 +126,17 @@ def test_a_process_tree_counts_children_and_what_they_used() -> None:
         assert busy_seconds() > busy
         process.communicate(b"")
     assert tree.peak_mb() == tree.cpu_seconds() == 0
+
+
+def test_an_environment_of_an_older_recipe_is_built_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELSERVE_PEERS", str(tmp_path))
+    environment = PeerEnvironment("llamacpp")
+    environment.folder.mkdir()
+    assert not environment.is_built()
+    environment.note_built()
+    environment.check()
+    older = dataclasses.replace(environment.recipe, packages=("llama-cpp-python==0.2",))
+    monkeypatch.setattr(environment, "recipe", older)
+    assert not environment.is_built()

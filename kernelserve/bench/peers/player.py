@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from .figures import figures
@@ -64,12 +66,30 @@ def play(load: Callable[[Job], Player]) -> None:
     """Serve the lines of standard input. What the engine's libraries print goes to standard error."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    orders: SimpleQueue[int | None] = SimpleQueue()
+    busy = threading.Event()
+    busy.set()
+    threading.Thread(target=_read_orders, args=(orders, busy), daemon=True).start()
     job = _read_job(Path(sys.argv[1]))
     player = load(job)
     _say(lines, {"ready": player.what})
-    for line in sys.stdin:
-        _say(lines, _repeat(player.answer, **job.repetitions[int(line)]))
+    while True:
+        busy.clear()
+        order = orders.get()
+        if order is None:
+            break
+        busy.set()
+        _say(lines, _repeat(player.answer, **job.repetitions[order]))
     player.close()
+
+
+def _read_orders(orders: SimpleQueue[int | None], busy: threading.Event) -> None:
+    """Pass on what comes in. At its end nobody waits for an answer: one that is being made ends with the process."""
+    for line in sys.stdin:
+        orders.put(int(line))
+    if busy.is_set():
+        os._exit(1)
+    orders.put(None)
 
 
 def _read_job(path: Path) -> Job:
