@@ -95,5 +95,5 @@ class CpuKernels:
         return int(self._library.ks_scratch_floats(decoder, rows))
 
     def decode(self, decoder: DecoderStruct, step: StepStruct) -> None:
-        """Run all layers over the rows of a step; see cpu/decoder.cpp."""
+        """Run all layers over the rows of a step; see cpu/layers.h."""
         self._library.ks_decode(decoder, step, torch.get_num_threads())

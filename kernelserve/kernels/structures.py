@@ -1,4 +1,4 @@
-"""The structures of cpu/*.h and cpu/decoder.cpp, field by field."""
+"""The structures of cpu/*.h, field by field."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RequestsStruct(ctypes.Structure):
 
 
 class LayerStruct(ctypes.Structure):
-    """`Layer` of decoder.cpp."""
+    """`Layer` of layers.h."""
 
     _fields_ = (
         ("qkv", MatrixStruct),
@@ -75,7 +75,7 @@ class LayerStruct(ctypes.Structure):
 
 
 class DecoderStruct(ctypes.Structure):
-    """`Decoder` of decoder.cpp."""
+    """`Decoder` of layers.h."""
 
     _fields_ = (
         ("layers", c_void_p),
@@ -91,7 +91,7 @@ class DecoderStruct(ctypes.Structure):
 
 
 class StepStruct(ctypes.Structure):
-    """`Step` of decoder.cpp."""
+    """`Step` of layers.h."""
 
     _fields_ = (
         ("requests", RequestsStruct),

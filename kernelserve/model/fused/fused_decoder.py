@@ -65,7 +65,7 @@ class FusedDecoder:
         return self._packer.num_bytes
 
     def attach(self, kv_caches: list[LayerKVCache], block_size: int) -> None:
-        """Use these caches, one a layer, [slots, Hkv, D] in float32."""
+        """Use the memory of these caches, one a layer, in float32, laid out as cpu/attention.h says."""
         for struct, kv_cache in zip(self._layers, kv_caches, strict=True):
             struct.keys, struct.values = kv_cache.key.data_ptr(), kv_cache.value.data_ptr()
             struct.attention.block_size = block_size

@@ -90,7 +90,10 @@ def _known_structure(model: LoadedModel) -> DecoderStructure:
         raise UnknownStructureError(
             "its images need positions or masks that the kernels do not know"
         )
-    for spec in model.kv_cache_spec.layers:
+    layers = model.kv_cache_spec.layers
+    if len({(spec.num_heads, spec.num_kv_heads, spec.key_dim) for spec in layers}) > 1:
+        raise UnknownStructureError("its layers have different heads")
+    for spec in layers:
         _check_attention(spec)
     return structure
 
