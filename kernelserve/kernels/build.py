@@ -8,6 +8,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from kernelserve.errors import KernelBuildError
@@ -23,6 +25,7 @@ _FLAGS = (
 )  # fmt: skip
 _COMPILERS = ("c++", "g++", "clang++")
 _TIMEOUT_S = 300.0
+_KEPT_S = 30 * 86_400.0
 
 
 def build_library() -> Path:
@@ -33,8 +36,11 @@ def build_library() -> Path:
     compiler = _find_compiler()
     version = _run([compiler, "--version"]).partition("\n")[0]
     target = cache_dir() / "kernels" / f"cpu-{_digest(compiler, version)}.so"
-    if not target.exists():
+    if target.exists():
+        target.touch()
+    else:
         _compile(compiler, target)
+        _forget_unused(target.parent)
     return target
 
 
@@ -75,6 +81,14 @@ def _compile(compiler: str, target: Path) -> None:
         made = Path(folder) / target.name
         _run([compiler, *_FLAGS, "-o", str(made), str(_SOURCES / _MAIN)])
         made.replace(target)  # whole or not at all, also when two engines build at once
+
+
+def _forget_unused(folder: Path) -> None:
+    """Libraries of former releases, compilers and CPUs."""
+    for library in folder.glob("cpu-*.so"):
+        with suppress(FileNotFoundError):  # another engine may do the same
+            if time.time() - library.stat().st_mtime > _KEPT_S:
+                library.unlink()
 
 
 def _run(command: list[str]) -> str:

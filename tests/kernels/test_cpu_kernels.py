@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import gguf
 import numpy as np
 import pytest
@@ -118,6 +121,20 @@ def test_a_compiler_that_fails_is_named(monkeypatch, tmp_path) -> None:
     with pytest.raises(KernelBuildError, match="false ended with 1"):
         build_library()
     assert not list(tmp_path.rglob("*.so"))
+
+
+def test_a_library_is_compiled_once_and_old_ones_go(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("KERNELSERVE_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernels").mkdir()
+    old, recent = (tmp_path / "kernels" / f"cpu-{name}.so" for name in ("old", "recent"))
+    for path, age in ((old, 40), (recent, 2)):
+        path.touch()
+        os.utime(path, (time.time() - age * 86_400,) * 2)
+    library = build_library()
+    inode = library.stat().st_ino
+    assert build_library() == library
+    assert library.stat().st_ino == inode
+    assert set(library.parent.iterdir()) == {library, recent}
 
 
 def test_a_library_that_is_none_is_an_error(tmp_path) -> None:
