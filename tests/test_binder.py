@@ -22,7 +22,7 @@ BINDER = ROOT / "binder"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SCRIPTS = ("postBuild", "start")
 # An environment.yml, a Pipfile or a Dockerfile would make repo2docker ignore the rest.
-FILES = {"runtime.txt", "requirements.txt", "ipython_config.py", *SCRIPTS}
+FILES = {"apt.txt", "runtime.txt", "requirements.txt", "ipython_config.py", *SCRIPTS}
 
 
 @pytest.fixture
