@@ -92,10 +92,15 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
         _check(loaded)
     if fusion is not None and dtype == torch.float32:
         fusion.apply(loaded, checkpoint)
+    else:
+        logger.info(
+            "The layers run in torch: fuse_layers=%s, %s on %s", config.fuse_layers, dtype, device
+        )
     if config.activation_dtype == "int8" and not (loaded.fused and loaded.fused.round_inputs()):
         raise InvalidConfigError(
-            f"activation_dtype='int8' needs 4-bit GGUF weights in our CPU kernels, which {config.model!r} does not "
-            "run on: leave it out (the engine's log says what keeps the kernels away)"
+            f"activation_dtype='int8' needs 4-bit GGUF weights in our kernels, which run on a CPU in float32; "
+            f"{config.model!r} with fuse_layers={config.fuse_layers} in {dtype} on {device} is not run by them, or "
+            "has no such weights: leave it out (the engine's log has the reason)"
         )
     progress("load weights", 1.0)
     return loaded

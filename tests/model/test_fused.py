@@ -19,9 +19,10 @@ def load(arch, folder, **changes) -> LoadedModel:
     return load_model(EngineConfig(model=str(folder)), lambda *_: None)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> LoadedModel:
-    return load("qwen3", tmp_path_factory.mktemp("qwen3"), head_dim=64)
+@pytest.fixture(scope="module", params=["qwen3", "mistral"])
+def model(request, tmp_path_factory) -> LoadedModel:
+    """Without a window, and with one: the tiles of keys begin at the same positions in both."""
+    return load(request.param, tmp_path_factory.mktemp(request.param), head_dim=64)
 
 
 def test_the_originals_are_gone(model) -> None:
