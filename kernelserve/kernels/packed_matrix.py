@@ -32,7 +32,7 @@ class PackedMatrix:
         return int(self.struct.k)
 
     @property
-    def num_bytes(self) -> int:
+    def nbytes(self) -> int:
         """Memory of the weights and the bias."""
         return self.data.nbytes + (0 if self.bias is None else self.bias.nbytes)
 

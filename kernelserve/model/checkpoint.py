@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from kernelserve.kernels import StoredMatrix
@@ -47,8 +49,18 @@ class Checkpoint(Protocol):
         """
         ...
 
-    def stored_matrix(self, name: str, /) -> StoredMatrix | None:
-        """Return the weight of the linear module or embedding `name` as the file holds it; None: as loaded."""
+    def stored_matrix(self, path: str, /) -> StoredMatrix | None:
+        """Return the weight of the linear module or embedding at `path` in blocks of few bits, as the file holds it.
+
+        None: there is none, or it is only to be had by `weight`.
+        """
+        ...
+
+    def weight(self, name: str, /) -> torch.Tensor | None:
+        """Return the parameter that transformers calls `name`, in a float dtype and without rounding.
+
+        None: no file has it under this name; perhaps transformers knows another one.
+        """
         ...
 
     def tokenizer_dir(self) -> str:
@@ -59,8 +71,8 @@ class Checkpoint(Protocol):
         """Return the folder with the settings of the image processor; empty: the model takes no images."""
         ...
 
-    def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
-        """Return all tokens that end an answer; the first is the primary one."""
+    def eos_token_ids(self, of_config: Sequence[int], tokenizer_dir: str) -> list[int]:
+        """Return all tokens that end an answer, with those that the config names; the first is the primary one."""
         ...
 
     def generation_defaults(self) -> dict[str, Any]:

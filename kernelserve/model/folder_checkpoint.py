@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from kernelserve.errors import ModelFilesError, UnsupportedModelError
 from kernelserve.model import model_defaults
 from kernelserve.model.model_files import read_json, weight_bytes, weight_files
 from kernelserve.model.paged_attention import attention_names
+from kernelserve.model.stored_tensors import StoredTensors
 from kernelserve.model.tokenizer_files import convert_tokenizer, tokenizer_key
 from kernelserve.paths import cache_dir
 
@@ -24,6 +26,7 @@ class FolderCheckpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._tensors: StoredTensors | None = None
 
     def read_config(self) -> Any:
         from transformers import AutoConfig
@@ -68,8 +71,13 @@ class FolderCheckpoint:
     def leave_matrices(self) -> bool:
         return False
 
-    def stored_matrix(self, _name: str, /) -> None:
+    def stored_matrix(self, _path: str, /) -> None:
         return None
+
+    def weight(self, name: str, /) -> torch.Tensor | None:
+        if self._tensors is None:
+            self._tensors = StoredTensors(weight_files(self.folder))
+        return self._tensors.get(name)
 
     def tokenizer_dir(self) -> str:
         if (self.folder / "tokenizer.json").is_file():
@@ -82,8 +90,8 @@ class FolderCheckpoint:
     def processor_dir(self) -> str:
         return str(self.folder)
 
-    def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
-        return model_defaults.eos_token_ids(self.folder, tokenizer_dir, config)
+    def eos_token_ids(self, of_config: Sequence[int], tokenizer_dir: str) -> list[int]:
+        return model_defaults.eos_token_ids(self.folder, tokenizer_dir, of_config)
 
     def generation_defaults(self) -> dict[str, Any]:
         return model_defaults.generation_defaults(self.folder)

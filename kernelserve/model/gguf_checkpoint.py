@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -113,8 +114,13 @@ class GgufCheckpoint:
         self.left_out = frozenset(matrices)
         return True
 
-    def stored_matrix(self, name: str, /) -> StoredMatrix | None:
-        tensor = self._tensors.get(f"{name}.weight")
+    def weight(self, name: str, /) -> torch.Tensor | None:
+        if not self._is_fast or name not in self._tensors:
+            return None
+        return self._values(name, torch.float32)
+
+    def stored_matrix(self, path: str, /) -> StoredMatrix | None:
+        tensor = self._tensors.get(f"{path}.weight")
         if not self._is_fast or tensor is None or tensor.ggml_type not in _SOURCES:
             return None
         data = torch.frombuffer(
@@ -131,8 +137,8 @@ class GgufCheckpoint:
     def processor_dir(self) -> str:
         return ""
 
-    def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
-        found = model_defaults.eos_token_ids(Path(tokenizer_dir), tokenizer_dir, config)
+    def eos_token_ids(self, of_config: Sequence[int], tokenizer_dir: str) -> list[int]:
+        found = model_defaults.eos_token_ids(Path(tokenizer_dir), tokenizer_dir, of_config)
         named = (self.file.metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in _END_TOKENS)
         return list(dict.fromkeys([*found, *(token for token in named if token is not None)]))
 
@@ -147,14 +153,16 @@ class GgufCheckpoint:
         )
 
     def _unpack(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        weights = {}
         with one_thread():
-            for name in self._tensors.keys() - self.left_out:
-                tensor = self._tensors[name]
-                values = dequantize(self.file, tensor, dtype)
-                order = self._row_order(tensor)
-                weights[name] = values if order is None else values[order]
-        return weights
+            return {
+                name: self._values(name, dtype) for name in self._tensors.keys() - self.left_out
+            }
+
+    def _values(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        tensor = self._tensors[name]
+        values = dequantize(self.file, tensor, dtype)
+        order = self._row_order(tensor)
+        return values if order is None else values[order]
 
     def _row_order(self, tensor: GgufTensor) -> torch.Tensor | None:
         """Which row of the file is row i of the model; None: row i itself.

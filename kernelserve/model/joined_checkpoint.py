@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ __all__ = ["VISION_WEIGHTS", "JoinedCheckpoint", "text_model_of"]
 
 VISION_WEIGHTS = "vision.safetensors"
 _TEMPLATE = "chat_template.jinja"
-_TEXT_PREFIX = "model."
+_TEXT_PREFIX, _JOINED_PREFIX = "model.", "model.language_model."
 
 
 def text_model_of(folder: Path) -> str | None:
@@ -92,8 +93,11 @@ class JoinedCheckpoint:
     def leave_matrices(self) -> bool:
         return self._text.leave_matrices()
 
-    def stored_matrix(self, name: str, /) -> StoredMatrix | None:
-        return self._text.stored_matrix(name.replace("model.language_model.", _TEXT_PREFIX, 1))
+    def stored_matrix(self, path: str, /) -> StoredMatrix | None:
+        return self._text.stored_matrix(_text_name(path))
+
+    def weight(self, name: str, /) -> torch.Tensor | None:
+        return self._text.weight(_text_name(name))
 
     def tokenizer_dir(self) -> str:
         """The text model's tokenizer with this model's chat template, which tells where an image goes."""
@@ -112,8 +116,8 @@ class JoinedCheckpoint:
     def processor_dir(self) -> str:
         return str(self.folder)
 
-    def eos_token_ids(self, config: Any, tokenizer_dir: str) -> list[int]:
-        return self._text.eos_token_ids(config, tokenizer_dir)
+    def eos_token_ids(self, of_config: Sequence[int], tokenizer_dir: str) -> list[int]:
+        return self._text.eos_token_ids(of_config, tokenizer_dir)
 
     def generation_defaults(self) -> dict[str, Any]:
         return self._text.generation_defaults()
@@ -122,5 +126,12 @@ class JoinedCheckpoint:
 def _joined_name(name: str) -> str:
     """The name of a text weight inside the model of both."""
     if name.startswith(_TEXT_PREFIX):
-        return f"model.language_model.{name.removeprefix(_TEXT_PREFIX)}"
+        return f"{_JOINED_PREFIX}{name.removeprefix(_TEXT_PREFIX)}"
+    return name
+
+
+def _text_name(name: str) -> str:
+    """The other way round."""
+    if name.startswith(_JOINED_PREFIX):
+        return f"{_TEXT_PREFIX}{name.removeprefix(_JOINED_PREFIX)}"
     return name

@@ -23,8 +23,12 @@ class LoadedModel:
     """The model and what the engine must know about it. `attach` comes before `forward`."""
 
     module: Any
-    """A transformers model that generates text, on `device`, in eval mode, without gradients."""
+    """A transformers model that generates text, on `device`, in eval mode, without gradients.
+
+    None, with `fused` and `known_layers`: all of the model runs in our kernels.
+    """
     hf_config: Any
+    """Its config, None if there is no module."""
     dtype: torch.dtype
     device: torch.device
     model_type: str
@@ -43,22 +47,25 @@ class LoadedModel:
     vision: VisionModel | None = None
     known_layers: InitVar[tuple[LayerSpec, ...] | None] = None
     """The layers of `kv_cache_spec`; None: the model is run once to find them."""
-    weight_bytes: int = field(init=False)
     fused: FusedDecoder | None = None
     """Runs the layers in place of `module`, which then has no weights of its own for them."""
+    weight_bytes: int = field(init=False)
     kv_cache_spec: KVCacheSpec = field(init=False)
 
     def __post_init__(self, known_layers: tuple[LayerSpec, ...] | None) -> None:
-        self.weight_bytes = self.parameter_bytes
-        self._attention = PagedAttention(self.module)
-        accepted = inspect.signature(self.module.forward).parameters
-        self._selects_rows = "logits_to_keep" in accepted
+        self.weight_bytes = self.parameter_bytes + (self.fused.weight_bytes if self.fused else 0)
+        if self.module is not None:
+            self._attention = PagedAttention(self.module)
+            accepted = inspect.signature(self.module.forward).parameters
+            self._selects_rows = "logits_to_keep" in accepted
         layers = self._discover_layers() if known_layers is None else known_layers
         self.kv_cache_spec = KVCacheSpec(layers, self.dtype.itemsize)
 
     @property
     def parameter_bytes(self) -> int:
         """Memory of the parameters of `module`."""
+        if self.module is None:
+            return 0
         return sum(p.numel() * p.element_size() for p in self.module.parameters())
 
     def attach(
@@ -67,7 +74,8 @@ class LoadedModel:
         """Give layer i of `kv_cache_spec` the memory kv_caches[i]."""
         if self.fused is not None:
             self.fused.attach(kv_caches, block_size)
-        self._attention.attach(self.kv_cache_spec.layers, kv_caches, backend)
+        else:
+            self._attention.attach(self.kv_cache_spec.layers, kv_caches, backend)
 
     def allocate(
         self, backend: AttentionBackend, *, num_blocks: int, block_size: int
@@ -92,7 +100,8 @@ class LoadedModel:
         """Let go of the KV cache."""
         if self.fused is not None:
             self.fused.detach()
-        self._attention.detach()
+        else:
+            self._attention.detach()
 
     @torch.inference_mode()
     def forward(

@@ -14,7 +14,6 @@ from kernelserve.errors import (
     EngineStartError,
     InvalidConfigError,
     ModelFilesError,
-    WeightsMemoryError,
 )
 from kernelserve.model.model_source import locate_model
 from kernelserve.transformers_import import remember_model_index
@@ -63,20 +62,68 @@ def _no_garbage_collection() -> Iterator[None]:
 def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedModel:
     import torch
 
-    device = _choose_device(config.device)
+    from kernelserve.model.placement import choose_device
+
+    device = choose_device(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     fusion = _plan_fusion(config, device)
     checkpoint = _open(path)
+    loaded = None
+    if fusion is not None:
+        loaded = _load_known(checkpoint, fusion, config, progress)
+    if loaded is None:
+        loaded = _load_with_transformers(checkpoint, fusion, config, device, progress)
+    if config.activation_dtype == "int8" and not (loaded.fused and loaded.fused.round_inputs()):
+        raise InvalidConfigError(
+            f"activation_dtype='int8' needs 4-bit GGUF weights in our kernels, which run on a CPU in float32; "
+            f"{config.model!r} with fuse_layers={config.fuse_layers} in {loaded.dtype} on {device} is not run by "
+            "them, or has no such weights: leave it out (the engine's log has the reason)"
+        )
+    progress("load weights", 1.0)
+    return loaded
+
+
+def _load_known(
+    checkpoint: Checkpoint, fusion: Fusion, config: EngineConfig, progress: Progress
+) -> LoadedModel | None:
+    """The short way, for a model that has been here before; None: it must be the long one."""
+    import torch
+
+    from kernelserve.model.known_loader import load_known_model
+    from kernelserve.model.placement import choose_dtype
+
+    known = fusion.recall(checkpoint)
+    if known is None:
+        return None
+    stored = getattr(torch, known.dtype, None)
+    if choose_dtype(config.dtype, stored, torch.device("cpu")) != torch.float32:
+        return None
+    if known.needs_module:
+        fusion.leave_matrices(known, checkpoint)
+        return None
+    progress("load weights", None)
+    return load_known_model(checkpoint, known, fusion)
+
+
+def _load_with_transformers(
+    checkpoint: Checkpoint,
+    fusion: Fusion | None,
+    config: EngineConfig,
+    device: torch.device,
+    progress: Progress,
+) -> LoadedModel:
+    import torch
+
+    from kernelserve.model.placement import choose_dtype
+    from kernelserve.model.weights_fit import check_weights_fit
+
     stored = checkpoint.stored_dtype
     if stored is not None:
         # Importing transformers takes longer than unpacking a small model, and both cores are there.
-        early_dtype = _choose_dtype(config.dtype, stored, device)
-        if fusion is not None and early_dtype == torch.float32:
-            fusion.prepare(checkpoint)
-        _check_fits(checkpoint, early_dtype, device)
+        early_dtype = choose_dtype(config.dtype, stored, device)
+        check_weights_fit(checkpoint, early_dtype, device)
         checkpoint.prefetch(early_dtype)
-
     remember_model_index()
     from kernelserve.model.architecture_check import check_config, resolve_model_class
 
@@ -84,25 +131,19 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     check_config(hf_config)
     model_class = resolve_model_class(hf_config)
     progress("load weights", None)
-    dtype = _choose_dtype(config.dtype, stored or getattr(hf_config, "dtype", None), device)
+    stored = stored or getattr(hf_config, "dtype", None)
+    dtype = choose_dtype(config.dtype, stored, device)
     module = _load(checkpoint, model_class, hf_config, dtype, device)
     known_layers = None if fusion is None else fusion.known_layers
     loaded = _describe(checkpoint, hf_config, module, dtype, device, known_layers)
     if known_layers is None:
         _check(loaded)
     if fusion is not None and dtype == torch.float32:
-        fusion.apply(loaded, checkpoint)
+        fusion.apply(loaded, checkpoint, stored or dtype)
     else:
         logger.info(
             "The layers run in torch: fuse_layers=%s, %s on %s", config.fuse_layers, dtype, device
         )
-    if config.activation_dtype == "int8" and not (loaded.fused and loaded.fused.round_inputs()):
-        raise InvalidConfigError(
-            f"activation_dtype='int8' needs 4-bit GGUF weights in our kernels, which run on a CPU in float32; "
-            f"{config.model!r} with fuse_layers={config.fuse_layers} in {dtype} on {device} is not run by them, or "
-            "has no such weights: leave it out (the engine's log has the reason)"
-        )
-    progress("load weights", 1.0)
     return loaded
 
 
@@ -136,36 +177,22 @@ def _load(
     device: torch.device,
 ) -> Any:
     """The module with its weights, after a check that they fit."""
-    import torch
     from transformers.utils import logging as hf_logging
 
     from kernelserve.model.paged_attention import register_attention
+    from kernelserve.model.weights_fit import check_weights_fit, out_of_memory_at_weights
 
-    numbers = _check_fits(checkpoint, dtype, device)
+    numbers = check_weights_fit(checkpoint, dtype, device)
     register_attention()
     hf_logging.disable_progress_bar()
     try:
-        module = checkpoint.load(model_class, hf_config, dtype=dtype, device=device)
+        with out_of_memory_at_weights(numbers):
+            module = checkpoint.load(model_class, hf_config, dtype=dtype, device=device)
     except EngineStartError:
         raise
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise WeightsMemoryError(f"out of memory at the weights: {numbers}") from error
     except Exception as error:
-        if "allocate memory" in str(error):
-            raise WeightsMemoryError(f"out of memory at the weights: {numbers}") from error
         raise ModelFilesError(f"the weights cannot be loaded: {error}") from error
     return module.eval().requires_grad_(False)
-
-
-def _check_fits(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> str:
-    """Return the numbers in words. Raises WeightsMemoryError."""
-    from kernelserve.model.device_memory import available_bytes, format_bytes
-
-    needed, free = checkpoint.weight_bytes(dtype.itemsize), available_bytes(device)
-    numbers = f"they take {format_bytes(needed)} in {dtype}, {device} has {format_bytes(free)} free"
-    if needed > free:
-        raise WeightsMemoryError(f"the weights do not fit: {numbers}")
-    return numbers
 
 
 def _describe(
@@ -178,6 +205,7 @@ def _describe(
 ) -> LoadedModel:
     from kernelserve.model.architecture_check import longest_context
     from kernelserve.model.loaded_model import LoadedModel
+    from kernelserve.model.model_defaults import config_eos_token_ids
     from kernelserve.model.vision_model import VisionModel
     from kernelserve.model.vision_recipes import VISION_RECIPES
 
@@ -185,8 +213,7 @@ def _describe(
     if getattr(hf_config, "vision_config", None) is not None:
         recipe = VISION_RECIPES[hf_config.model_type]
         vision = VisionModel(module, recipe, hf_config.image_token_id)
-    text_config = hf_config.get_text_config()
-    max_model_len, reason = longest_context(text_config)
+    max_model_len, reason = longest_context(hf_config.get_text_config())
     tokenizer_dir = checkpoint.tokenizer_dir()
     head = module.get_output_embeddings()
     return LoadedModel(
@@ -199,7 +226,7 @@ def _describe(
         max_model_len=max_model_len,
         max_model_len_reason=reason,
         tokenizer_dir=tokenizer_dir,
-        eos_token_ids=checkpoint.eos_token_ids(text_config, tokenizer_dir),
+        eos_token_ids=checkpoint.eos_token_ids(config_eos_token_ids(hf_config), tokenizer_dir),
         generation_defaults=checkpoint.generation_defaults(),
         processor_dir="" if vision is None else checkpoint.processor_dir(),
         vision=vision,
@@ -212,41 +239,3 @@ def _check(loaded: LoadedModel) -> None:
 
     if not is_proven(loaded.hf_config):
         check_against_transformers(loaded)
-
-
-def _choose_device(device: str) -> torch.device:
-    import torch
-
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as error:
-        raise InvalidConfigError(f"device={device!r} is not a torch device") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidConfigError(f"device={device!r}: torch sees no NVIDIA GPU here")
-    return chosen
-
-
-def _choose_dtype(asked: str, stored: Any, device: torch.device) -> torch.dtype:
-    """`auto`: the checkpoint's own, but float32 on a CPU that does not compute in bfloat16."""
-    import torch
-
-    if asked != "auto":
-        chosen: torch.dtype = getattr(torch, asked)
-        return chosen
-    is_float = isinstance(stored, torch.dtype) and stored.is_floating_point
-    own: torch.dtype = stored if is_float else torch.float32
-    if device.type == "cuda":
-        return own
-    is_half = own.itemsize == 2 and _cpu_computes_bfloat16()
-    return torch.bfloat16 if is_half else torch.float32
-
-
-def _cpu_computes_bfloat16() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return False
-    lines = cpuinfo.read_text().splitlines()
-    flags = next((line for line in lines if line.startswith("flags")), "").split()
-    return "avx512_bf16" in flags or "amx_bf16" in flags

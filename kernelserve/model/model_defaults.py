@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["eos_token_ids", "generation_defaults"]
+__all__ = ["config_eos_token_ids", "eos_token_ids", "generation_defaults"]
 
 _SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
-def eos_token_ids(folder: Path, tokenizer_dir: str, config: Any) -> list[int]:
-    """Return the end tokens named by generation config, model config and tokenizer, in this order."""
-    found = [*_as_ids(_read(folder / "generation_config.json").get("eos_token_id"))]
-    found += _as_ids(getattr(config, "eos_token_id", None))
+def config_eos_token_ids(config: Any) -> tuple[int, ...]:
+    """Return the end tokens that a transformers config names."""
+    return tuple(_as_ids(getattr(config.get_text_config(), "eos_token_id", None)))
+
+
+def eos_token_ids(folder: Path, tokenizer_dir: str, of_config: Sequence[int]) -> list[int]:
+    """Return the end tokens of generation config, model config (given) and tokenizer, in this order."""
+    found = [*_as_ids(_read(folder / "generation_config.json").get("eos_token_id")), *of_config]
     if tokenizer_dir:
         found += _tokenizer_eos(Path(tokenizer_dir))
     return list(dict.fromkeys(found))

@@ -8,10 +8,19 @@ import torch
 from kernelserve.config import EngineConfig
 from kernelserve.model.loaded_model import LoadedModel
 from kernelserve.model.loader import load_model
+from tests.helpers.fresh_cache import use_fresh_cache
 from tests.helpers.paged_run import PagedRun
 from tests.helpers.tiny_models import make_tiny_model
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Every start is the first one of its model."""
+    with pytest.MonkeyPatch.context() as patch:
+        use_fresh_cache(tmp_path_factory.mktemp("cache") / "new", patch)
+        yield
 
 
 def load(arch, folder, **changes) -> LoadedModel:

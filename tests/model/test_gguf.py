@@ -26,6 +26,7 @@ from kernelserve.model.gguf_config import is_llama_family
 from kernelserve.model.gguf_dequantize import dequantize
 from kernelserve.model.gguf_file import GgufFile, GgufTensor
 from kernelserve.model.loader import load_model
+from tests.helpers.fresh_cache import use_fresh_cache
 from tests.helpers.paged_run import PagedRun
 from tests.helpers.tiny_models import make_tiny_model
 
@@ -107,7 +108,7 @@ def add_tensor(writer, name, weight, config, kind) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELSERVE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        use_fresh_cache(tmp_path_factory.mktemp("cache") / "new", patch)
         yield
 
 
@@ -120,7 +121,7 @@ def llama_gguf(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_1", "BF16"])
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_1", "BF16", "Q5_0"])
 def test_fast_path_equals_transformers(tmp_path, arch, kind):
     # transformers takes every Qwen3 GGUF to have heads of 128.
     size = {"head_dim": 128} if arch == "qwen3" else {}
@@ -137,6 +138,9 @@ def test_fast_path_equals_transformers(tmp_path, arch, kind):
         expected = reference(torch.tensor([ids])).logits[0]
     got = PagedRun(ours, 1).feed(0, ids, 10)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    again = load_model(EngineConfig(model=str(path), dtype="float32"), lambda *_: None)
+    assert again.module is None
+    assert torch.equal(PagedRun(again, 1).feed(0, ids, 10), got)
 
 
 def test_other_architectures_go_through_transformers(llama_gguf, monkeypatch):

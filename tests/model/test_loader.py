@@ -20,6 +20,7 @@ from kernelserve.errors import (
 from kernelserve.model.folder_checkpoint import FolderCheckpoint
 from kernelserve.model.loaded_model import LoadedModel
 from kernelserve.model.loader import load_model
+from tests.helpers.fresh_cache import use_fresh_cache
 from tests.helpers.tiny_models import make_tiny_model
 
 torch.set_num_threads(1)
@@ -27,6 +28,12 @@ torch.set_num_threads(1)
 
 def load(model: Path | str, **options) -> LoadedModel:
     return load_model(EngineConfig(model=str(model), **options), lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> None:
+    """Every start is the first one."""
+    use_fresh_cache(tmp_path / "cache", monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,9 @@ def test_dtype(folder, dtype):
 def test_auto_dtype_is_float32_unless_the_cpu_computes_bfloat16(folder, monkeypatch):
     load(folder, dtype="bfloat16").module.save_pretrained(folder)
     for native, expected in ((False, torch.float32), (True, torch.bfloat16)):
-        monkeypatch.setattr("kernelserve.model.loader._cpu_computes_bfloat16", lambda n=native: n)
+        monkeypatch.setattr(
+            "kernelserve.model.placement._cpu_computes_bfloat16", lambda n=native: n
+        )
         assert load(folder, device="cpu").dtype is expected
 
 
@@ -90,8 +99,7 @@ def test_folder_without_tokenizer_works_on_ids(folder):
     assert load(folder).tokenizer_dir == ""
 
 
-def test_slow_tokenizer_is_converted_once(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNELSERVE_CACHE_DIR", str(tmp_path / "cache"))
+def test_slow_tokenizer_is_converted_once(folder, tmp_path):
     tokenizer = json.loads((folder / "tokenizer.json").read_text())["model"]
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.json").write_text(json.dumps(tokenizer["vocab"]))
@@ -167,7 +175,7 @@ def test_weight_that_is_not_there(folder):
 
 
 def test_weights_that_do_not_fit(folder, monkeypatch):
-    monkeypatch.setattr("kernelserve.model.device_memory.available_bytes", lambda _: 1000)
+    monkeypatch.setattr("kernelserve.model.weights_fit.available_bytes", lambda _: 1000)
     with pytest.raises(WeightsMemoryError, match=r"they take .* KiB in torch.float32.*1000 bytes"):
         load(folder)
 

@@ -53,4 +53,4 @@ def test_a_model_with_a_state_of_its_own_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LlamaMLP, "forward", convolve)
     with pytest.raises(UnsupportedModelError, match="state of its own"):
-        load_model(EngineConfig(model=str(tmp_path)), lambda *_: None)
+        load_model(EngineConfig(model=str(tmp_path), fuse_layers=False), lambda *_: None)

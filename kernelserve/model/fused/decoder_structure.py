@@ -1,35 +1,20 @@
-"""Recognises a decoder that the kernels can run, by how its modules are put together and not by its name."""
+"""What the kernels must know of a decoder besides its numbers: plain data, made of paths in the model and sizes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from torch import nn
-
-__all__ = ["DecoderStructure", "LayerStructure", "UnknownStructureError"]
-
-_LAYER = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
-_ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
-_HEAD_NORMS = {"q_norm", "k_norm"}
-_MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
-_ACTIVATIONS = {"silu": 0, "gelu_pytorch_tanh": 1}
-"""transformers' name -> number in cpu/pointwise.h."""
-_FIXED_ROTARY = {"default", "linear", "llama3", "yarn"}
-"""Kinds of rotary embedding whose angles depend on the position alone."""
-
-
-class UnknownStructureError(Exception):
-    """Why a model stays with transformers' own code."""
+__all__ = ["DecoderStructure", "LayerStructure", "RotaryStructure"]
 
 
 @dataclass(slots=True, frozen=True)
 class LayerStructure:
-    """One layer's linear modules and norms."""
+    """Where the parts of one layer are."""
 
     name: str
     """Path of the layer in the model."""
-    module: Any
+    has_head_norms: bool
+    """Whether queries and keys are normed, head by head."""
 
     @property
     def qkv(self) -> list[str]:
@@ -51,93 +36,67 @@ class LayerStructure:
         """Path of the projection at the end."""
         return f"{self.name}.mlp.down_proj"
 
+    @property
+    def linears(self) -> list[str]:
+        """Paths of all linear modules."""
+        return [*self.qkv, self.attention_out, *self.gate_up, self.mlp_out]
+
+    @property
+    def attention_norm(self) -> str:
+        """Path of the norm before the attention."""
+        return f"{self.name}.input_layernorm"
+
+    @property
+    def mlp_norm(self) -> str:
+        """Path of the norm before the MLP."""
+        return f"{self.name}.post_attention_layernorm"
+
+    @property
+    def head_norms(self) -> list[str]:
+        """Paths of the norms of queries and keys."""
+        return [f"{self.name}.self_attn.{part}_norm" for part in "qk"]
+
+
+@dataclass(slots=True, frozen=True)
+class RotaryStructure:
+    """Position p turns pair i of a head by p * inv_freq[i]."""
+
+    inv_freq: tuple[float, ...]
+    """Each a float32."""
+    scaling: float
+    """What cosines and sines are multiplied with."""
+
 
 @dataclass(slots=True, frozen=True)
 class DecoderStructure:
     """A decoder of equal layers: norm, attention with rotary positions, norm, gated MLP, each added to its input."""
 
-    layers: list[LayerStructure]
-    norm: Any
-    rotary: Any
+    layers: tuple[LayerStructure, ...]
+    hidden_size: int
+    intermediate_size: int
+    num_embeddings: int
+    num_outputs: int
+    """Rows of the output head."""
+    norm: str
+    """Path of the last norm."""
     embedding: str
     """Path of the embedding."""
     head: str
     """Path of the output head."""
     is_tied: bool
     """Whether the head shares the embedding's weight."""
+    biased: frozenset[str]
+    """Paths of the linear modules that have a bias."""
+    rotary: RotaryStructure
     eps: float
     activation: int
+    """Its number in cpu/pointwise.h."""
 
-    @classmethod
-    def of(cls, module: Any) -> DecoderStructure:
-        """Look at a transformers model that generates text. Raises UnknownStructureError.
-
-        Names and sizes are a hint only: whether the numbers are those of transformers, `fuse` tries out.
-        """
-        decoder = module.get_decoder()
-        paths = {id(part): name for name, part in module.named_modules()}
-        _check_children(decoder, {"embed_tokens", "layers", "norm", "rotary_emb"}, "the decoder")
-        layers = [LayerStructure(paths[id(layer)], layer) for layer in decoder.layers]
-        kinds = {_check_layer(layer.module) for layer in layers}
-        if len(kinds) != 1:
-            raise UnknownStructureError(f"its layers differ: {sorted(kinds)}")
-        [(eps, activation)] = kinds
-        if getattr(decoder.norm, "variance_epsilon", None) != eps:
-            raise UnknownStructureError("its last norm differs from the others")
-        rotary = decoder.rotary_emb
-        kind = getattr(rotary, "rope_type", None)
-        if kind not in _FIXED_ROTARY:
-            raise UnknownStructureError(f"its rotary embedding is of the kind {kind!r}")
-        head = module.get_output_embeddings()
-        if type(head) is not nn.Linear or getattr(head, "bias", None) is not None:
-            raise UnknownStructureError("its output head is no plain linear layer")
-        embedding = paths[id(decoder.embed_tokens)]
-        is_tied = head.weight is decoder.embed_tokens.weight
-        return cls(
-            layers, decoder.norm, rotary, embedding, paths[id(head)], is_tied, eps, activation
-        )
-
-
-def _check_layer(layer: Any) -> tuple[float, int]:
-    """Return epsilon and activation of a layer."""
-    _check_children(layer, _LAYER, "a layer")
-    attention, mlp = layer.self_attn, layer.mlp
-    _check_children(attention, _ATTENTION, "the attention", optional=_HEAD_NORMS)
-    _check_children(mlp, _MLP, "the MLP")
-    for linear in (*_linears(attention, _ATTENTION), *_linears(mlp, _MLP - {"act_fn"})):
-        if type(linear) is not nn.Linear:
-            raise UnknownStructureError(
-                f"it has a {type(linear).__name__} where a Linear should be"
-            )
-    norms = [layer.input_layernorm, layer.post_attention_layernorm]
-    norms += [part for name, part in attention.named_children() if name in _HEAD_NORMS]
-    epsilons = {getattr(norm, "variance_epsilon", None) for norm in norms}
-    [eps] = epsilons if len(epsilons) == 1 else [None]
-    if eps is None:
-        raise UnknownStructureError(f"its norms are of the kind {type(norms[0]).__name__}")
-    activation = _ACTIVATIONS.get(_activation_name(mlp))
-    if activation is None:
-        raise UnknownStructureError(f"its activation is {type(mlp.act_fn).__name__}")
-    return float(eps), activation
-
-
-def _check_children(
-    module: Any, names: set[str], what: str, *, optional: set[str] | None = None
-) -> None:
-    found = {name for name, _ in module.named_children()}
-    if missing := names - found:
-        raise UnknownStructureError(f"{what} has no {min(missing)}")
-    if strange := found - names - (optional or set()):
-        raise UnknownStructureError(f"{what} has a {min(strange)}")
-
-
-def _linears(module: Any, names: set[str]) -> list[Any]:
-    return [getattr(module, name) for name in sorted(names)]
-
-
-def _activation_name(mlp: Any) -> str:
-    config = getattr(mlp, "config", None)
-    for field in ("hidden_act", "hidden_activation"):
-        if name := getattr(config, field, None):
-            return str(name)
-    return "silu" if isinstance(mlp.act_fn, nn.SiLU) else ""
+    @property
+    def matrices(self) -> list[str]:
+        """Paths of all modules whose weights are matrices."""
+        return [
+            self.embedding,
+            self.head,
+            *(path for layer in self.layers for path in layer.linears),
+        ]

@@ -38,42 +38,46 @@ class FusedDecoder:
         packer: WeightPacker,
     ) -> None:
         self._kernels = kernels
-        self._packer = packer
         self._rotary = RotaryTable(structure.rotary)
-        self._embedding = packer.matrix(structure.embedding)
-        self._head_name = structure.head
-        self._head = packer.matrix(structure.embedding if structure.is_tied else structure.head)
-        self._norm = structure.norm.weight.detach().float().contiguous()
+        hidden = structure.hidden_size
+        self._embedding = packer.matrix({structure.embedding: (structure.num_embeddings, hidden)})
+        self._head = self._embedding
+        if not structure.is_tied:
+            self._head = packer.matrix({structure.head: (structure.num_outputs, hidden)})
+        self._norm = packer.vector(structure.norm, hidden)
         self._layers = (LayerStruct * len(specs))()
         for struct, layer, spec in zip(self._layers, structure.layers, specs, strict=True):
-            _fill(struct, layer, spec, packer)
+            _fill_attention(struct, layer, spec, hidden, packer)
+            _fill_mlp(struct, layer, structure.intermediate_size, hidden, packer)
         self._decoder = DecoderStruct(
             ctypes.addressof(self._layers),
             len(specs),
-            self._embedding.k,
-            self._layers[0].mlp_out.k,
+            hidden,
+            structure.intermediate_size,
             self._rotary.rotary_dim,
             structure.eps,
             structure.activation,
         )
+        self._weights = packer.held
+        """What the structures point to."""
         self._scratch = torch.empty(0)
-        self._has_caches = False
+        self._kv_caches: list[LayerKVCache] = []
 
     @property
     def weight_bytes(self) -> int:
         """Memory of the packed weights."""
-        return self._packer.num_bytes
+        return sum(weight.nbytes for weight in self._weights)
 
     def attach(self, kv_caches: list[LayerKVCache], block_size: int) -> None:
         """Use the memory of these caches, one a layer, in float32, laid out as cpu/attention.h says."""
         for struct, kv_cache in zip(self._layers, kv_caches, strict=True):
             struct.keys, struct.values = kv_cache.key.data_ptr(), kv_cache.value.data_ptr()
             struct.attention.block_size = block_size
-        self._has_caches = True
+        self._kv_caches = kv_caches
 
     def detach(self) -> None:
-        """Forget the caches: their memory may be freed."""
-        self._has_caches = False
+        """Let go of the caches."""
+        self._kv_caches = []
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Return the embeddings [T, hidden] of tokens [T]."""
@@ -88,7 +92,7 @@ class FusedDecoder:
         inputs_embeds: torch.Tensor | None,
     ) -> torch.Tensor:
         """Return logits [R, vocab]; the arguments are those of LoadedModel.forward."""
-        assert self._has_caches, "a forward pass without a KV cache"
+        assert self._kv_caches, "a forward pass without a KV cache"
         hidden_states = self.embed(input_ids) if inputs_embeds is None else inputs_embeds.clone()
         self._rotary.cover(metadata.max_seq_len)
         self._kernels.decode(self._decoder, self._step(hidden_states, positions, metadata))
@@ -102,10 +106,6 @@ class FusedDecoder:
         has_4_bits = any(struct.qkv.format == FOUR_BITS for struct in self._layers)
         self._decoder.rounds_inputs = int(has_4_bits)
         return has_4_bits
-
-    def release_originals(self) -> None:
-        """Free the weights that transformers' own modules hold: they cannot run any more."""
-        self._packer.release_originals(self._head_name)
 
     def _step(
         self, hidden_states: torch.Tensor, positions: torch.Tensor, metadata: AttentionMetadata
@@ -134,24 +134,32 @@ class FusedDecoder:
         )
 
 
-def _fill(
-    struct: LayerStruct, layer: LayerStructure, spec: LayerSpec, packer: WeightPacker
+def _fill_attention(
+    struct: LayerStruct, layer: LayerStructure, spec: LayerSpec, hidden: int, packer: WeightPacker
 ) -> None:
-    attention = layer.module.self_attn
-    struct.qkv = packer.matrix(*layer.qkv).struct
-    struct.attention_out = packer.matrix(layer.attention_out).struct
-    struct.gate_up = packer.matrix(*layer.gate_up).struct
-    struct.mlp_out = packer.matrix(layer.mlp_out).struct
-    struct.attention_norm = packer.vector(layer.module.input_layernorm.weight)
-    struct.mlp_norm = packer.vector(layer.module.post_attention_layernorm.weight)
-    if hasattr(attention, "q_norm"):
-        struct.query_norm = packer.vector(attention.q_norm.weight)
-        struct.key_norm = packer.vector(attention.k_norm.weight)
+    head_dim = spec.key_dim
+    queries, keys = spec.num_heads * head_dim, spec.num_kv_heads * head_dim
+    rows = zip(layer.qkv, (queries, keys, keys), strict=True)
+    struct.qkv = packer.matrix({path: (count, hidden) for path, count in rows}).struct
+    struct.attention_out = packer.matrix({layer.attention_out: (hidden, queries)}).struct
+    struct.attention_norm = packer.vector(layer.attention_norm, hidden).data_ptr()
+    if layer.has_head_norms:
+        struct.query_norm, struct.key_norm = (
+            packer.vector(path, head_dim).data_ptr() for path in layer.head_norms
+        )
     struct.attention = AttentionStruct(
         heads=spec.num_heads,
         kv_heads=spec.num_kv_heads,
-        head_dim=spec.key_dim,
+        head_dim=head_dim,
         scale=spec.scale,
         soft_cap=spec.logits_soft_cap or 0.0,
         window=spec.sliding_window or 0,
     )
+
+
+def _fill_mlp(
+    struct: LayerStruct, layer: LayerStructure, inner: int, hidden: int, packer: WeightPacker
+) -> None:
+    struct.gate_up = packer.matrix(dict.fromkeys(layer.gate_up, (inner, hidden))).struct
+    struct.mlp_out = packer.matrix({layer.mlp_out: (hidden, inner)}).struct
+    struct.mlp_norm = packer.vector(layer.mlp_norm, hidden).data_ptr()

@@ -7,14 +7,21 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+from torch import nn
+
 from kernelserve.errors import KernelBuildError
 from kernelserve.kernels import CpuKernels
 from kernelserve.kernels.build import build_library
-from kernelserve.model.fused.decoder_structure import DecoderStructure, UnknownStructureError
+from kernelserve.model.fused.decoder_structure import DecoderStructure
 from kernelserve.model.fused.fused_decoder import FusedDecoder
+from kernelserve.model.fused.known_model import KnownModel
+from kernelserve.model.fused.structure_reader import UnknownStructureError, read_structure
 from kernelserve.model.fused.trial_memory import TrialMemory
 from kernelserve.model.fused.weight_packer import WeightPacker
+from kernelserve.model.fused.weight_source import WeightSource
 from kernelserve.model.kv_cache_spec import LayerSpec
+from kernelserve.model.model_defaults import config_eos_token_ids
 from kernelserve.model.trial_run import relative_error, trial_logits
 
 if TYPE_CHECKING:
@@ -37,55 +44,67 @@ class Fusion:
     """One attempt, while a model is loaded. Making one lets the compiler run beside the imports.
 
     Whatever the structure of a model looks like, its own code is asked: both must give the same logits for a short
-    text. A model that has passed before needs none of its own matrices any more: the kernels read those of the file.
+    text. What our kernels take of the model is plain data and the weights in its files, at the trial too; so a model
+    that has passed before needs nothing of transformers any more.
     """
 
     def __init__(self) -> None:
         pool = ThreadPoolExecutor(1, "kernelserve-build")
         self._library: Future[Path] = pool.submit(build_library)
         pool.shutdown(wait=False)
-        self._kernels: CpuKernels | None = None
         self.known_layers: tuple[LayerSpec, ...] | None = None
-        """Of a model that has passed and is loaded without its matrices."""
+        """Of a model that has passed and whose module is loaded without its matrices."""
 
-    def prepare(self, checkpoint: Checkpoint) -> None:
-        """Leave the matrices out, if such a model has passed. Comes before anything is read; waits for no compiler."""
+    def recall(self, checkpoint: Checkpoint) -> KnownModel | None:
+        """Return what is known of such a model. Comes before anything is read; waits for no compiler."""
         wait([self._library], _PATIENCE_S)
         if not self._library.done() or self._library.exception() is not None:
-            return
-        try:
-            kernels = CpuKernels(self._library.result())
-        except KernelBuildError:
-            return  # `apply` says it
-        layers = TrialMemory(checkpoint.fingerprint(), self._library.result()).recall()
-        if layers is not None and checkpoint.leave_matrices():
-            self._kernels, self.known_layers = kernels, layers
+            return None  # `apply` says why
+        return TrialMemory(checkpoint.fingerprint(), self._library.result()).recall()
 
-    def apply(self, model: LoadedModel, checkpoint: Checkpoint) -> None:
-        """Let `model` run on our kernels, and free what it needs no more. Say in the log why not, if not."""
+    def decoder_of(self, known: KnownModel, checkpoint: Checkpoint) -> FusedDecoder:
+        """Return the decoder of a known model. Raises UnexpectedWeightError or KernelBuildError."""
+        source = WeightSource(checkpoint)
+        return self._make_decoder(known.structure, known.layers, source)
+
+    def leave_matrices(self, known: KnownModel, checkpoint: Checkpoint) -> None:
+        """Let the module of a known model be loaded without its matrices, if the checkpoint can do that."""
+        if checkpoint.leave_matrices():
+            self.known_layers = known.layers
+
+    def apply(self, model: LoadedModel, checkpoint: Checkpoint, stored: torch.dtype) -> None:
+        """Let `model` run on our kernels, and free what it needs no more. Say in the log why not, if not.
+
+        `stored` is what the weights of the checkpoint are best kept in.
+        """
+        source = WeightSource(checkpoint, model.module)
         try:
             structure = _known_structure(model)
-            library = self._library.result()
-            kernels = self._kernels or CpuKernels(library)
+            decoder = self._make_decoder(structure, model.kv_cache_spec.layers, source)
         except (UnknownStructureError, KernelBuildError) as reason:
             if self.known_layers is not None:
                 raise
             logger.info("The layers run in torch: %s", reason)
             return
-        packer = WeightPacker(kernels, model.module, checkpoint.stored_matrix)
-        decoder = FusedDecoder(kernels, structure, model.kv_cache_spec.layers, packer)
         if self.known_layers is None:
             error = _error_of(model, decoder)
             if not error <= _TOLERANCE:
                 logger.warning("The layers run in torch: our kernels are off by %.2g", error)
                 return
-            memory = TrialMemory(checkpoint.fingerprint(), library)
-            memory.remember(model.kv_cache_spec.layers)
-        _take_over(model, decoder)
+            memory = TrialMemory(checkpoint.fingerprint(), self._library.result())
+            memory.remember(_describe(model, structure, source, stored))
+        _take_over(model, decoder, structure)
+
+    def _make_decoder(
+        self, structure: DecoderStructure, layers: tuple[LayerSpec, ...], source: WeightSource
+    ) -> FusedDecoder:
+        kernels = CpuKernels(self._library.result())
+        packer = WeightPacker(kernels, source, structure.biased)
+        return FusedDecoder(kernels, structure, layers, packer)
 
 
 def _known_structure(model: LoadedModel) -> DecoderStructure:
-    structure = DecoderStructure.of(model.module)
+    structure = read_structure(model.module)
     if model.vision is not None and (model.vision.uses_mrope or model.vision.bidirectional):
         raise UnknownStructureError(
             "its images need positions or masks that the kernels do not know"
@@ -122,9 +141,27 @@ def _error_of(model: LoadedModel, decoder: FusedDecoder) -> float:
     return relative_error(got, expected)
 
 
-def _take_over(model: LoadedModel, decoder: FusedDecoder) -> None:
+def _describe(
+    model: LoadedModel, structure: DecoderStructure, source: WeightSource, stored: torch.dtype
+) -> KnownModel:
+    return KnownModel(
+        model_type=model.model_type,
+        vocab_size=model.vocab_size,
+        max_model_len=model.max_model_len,
+        max_model_len_reason=model.max_model_len_reason,
+        eos_token_ids=config_eos_token_ids(model.hf_config),
+        dtype=str(stored).removeprefix("torch."),
+        layers=model.kv_cache_spec.layers,
+        structure=structure,
+        needs_module=model.vision is not None or not source.is_complete,
+    )
+
+
+def _take_over(model: LoadedModel, decoder: FusedDecoder, structure: DecoderStructure) -> None:
     model.fused = decoder
-    decoder.release_originals()
+    for path in structure.matrices:
+        # transformers' own modules cannot run any more.
+        model.module.get_submodule(path).weight = nn.Parameter(torch.empty(0), requires_grad=False)
     if model.vision is not None:
         model.vision.embed_tokens = decoder.embed
     model.weight_bytes = decoder.weight_bytes + model.parameter_bytes

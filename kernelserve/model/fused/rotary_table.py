@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+
+from kernelserve.model.fused.decoder_structure import RotaryStructure
 
 __all__ = ["RotaryTable"]
 
@@ -12,10 +12,11 @@ _FIRST_SIZE = 1024
 
 
 class RotaryTable:
-    """float32 [positions, rotary_dim / 2] each, as the model's own module computes them; grows when needed."""
+    """float32 [positions, rotary_dim / 2] each, computed as transformers does it; grows when needed."""
 
-    def __init__(self, rotary: Any) -> None:
-        self._rotary = rotary
+    def __init__(self, rotary: RotaryStructure) -> None:
+        self._inv_freq = torch.tensor(rotary.inv_freq, dtype=torch.float32)
+        self._scaling = rotary.scaling
         self.cosines = self.sines = torch.empty(0, 0)
         self.cover(1)
 
@@ -29,8 +30,6 @@ class RotaryTable:
         if count <= len(self.cosines):
             return
         size = max(_FIRST_SIZE, 1 << (count - 1).bit_length())
-        positions = torch.arange(size)[None]
-        cosines, sines = self._rotary(torch.zeros(1, dtype=torch.float32), positions)
-        half = cosines.shape[-1] // 2  # the second half repeats the first
-        self.cosines = cosines[0, :, :half].contiguous()
-        self.sines = sines[0, :, :half].contiguous()
+        angles = torch.arange(size, dtype=torch.float32)[:, None] * self._inv_freq
+        self.cosines = angles.cos() * self._scaling
+        self.sines = angles.sin() * self._scaling

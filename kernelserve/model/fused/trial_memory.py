@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
-from kernelserve.model.kv_cache_spec import LayerSpec
+from kernelserve.model.fused.known_model import KnownModel
 from kernelserve.paths import cache_dir
+from kernelserve.version import __version__
 
 __all__ = ["TrialMemory"]
 
+logger = logging.getLogger(__name__)
+
+_FORMAT = "2"
+"""Another one whenever a KnownModel gets another meaning."""
+
 
 class TrialMemory:
-    """One file for each model that passed, with this library and these releases of torch and transformers.
+    """One file for each model that passed, with this library and these releases of everything that took part.
 
-    It holds the layers that attend, which transformers otherwise has to run once to tell. What is tried is code, not
-    weights: `fingerprint` is of a model's config, and the name of the library has a hash of its sources in it.
+    What is tried is code, not weights: `fingerprint` is of a model's config, and the name of the library has a hash
+    of its sources and of this CPU in it.
     """
 
     def __init__(self, fingerprint: str, library: Path) -> None:
-        parts = (library.stem, version("torch"), version("transformers"), fingerprint)
+        releases = (__version__, version("torch"), version("transformers"))
+        parts = (_FORMAT, library.stem, *releases, fingerprint)
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
         self._path = cache_dir() / "kernels" / "passed" / digest
 
-    def recall(self) -> tuple[LayerSpec, ...] | None:
-        """Return the layers of a model that has passed before, None if none has."""
+    def recall(self) -> KnownModel | None:
+        """Return what is known of a model that has passed before, None if none has."""
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=tuple[LayerSpec, ...])
-        except (OSError, msgspec.DecodeError):
+            return msgspec.json.decode(self._path.read_bytes(), type=KnownModel)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            logger.info("%s is no record of a model: %s", self._path, error)
             return None
 
-    def remember(self, layers: tuple[LayerSpec, ...]) -> None:
+    def remember(self, model: KnownModel) -> None:
         """Note that it has passed."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_bytes(msgspec.json.encode(layers))
+        draft = self._path.with_suffix(f".{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(model))
+            draft.replace(self._path)  # whole or not at all
+        except OSError as error:
+            logger.info("The next start will try the kernels again: %s", error)
