@@ -63,6 +63,8 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """Base of the noise of requests that bring no seed of their own."""
     num_threads: int | None = None
     attention_backend: str = "auto"
+    """`triton`: kernels for NVIDIA GPUs, which read the KV cache where it is; `torch`: any device. `auto`: the best
+    that runs."""
     fuse_layers: bool = True
     """On a CPU and in float32: run the layers of a decoder in our own kernels, if they give transformers' numbers."""
     activation_dtype: str = "auto"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from kernelserve.attention import AttentionBackend
+from kernelserve.attention.choice import make_backend
 from kernelserve.attention.torch_backend import TorchAttention
 from kernelserve.config import EngineConfig
 from kernelserve.core.scheduler_output import (
@@ -30,8 +30,6 @@ from kernelserve.worker.model_runner import ModelRunner
 
 __all__ = ["Worker"]
 
-_BACKENDS: dict[str, type[AttentionBackend]] = {"torch": TorchAttention}
-
 
 class Worker:
     """Loads in the constructor, in three timed phases: weights, KV cache, warm-up.
@@ -42,7 +40,9 @@ class Worker:
     def __init__(self, config: EngineConfig, progress: Progress) -> None:
         self._config = config
         self._seconds: dict[str, float] = {}
-        backend = _make_backend(config.attention_backend)
+        backend = make_backend(config.attention_backend, config.device)
+        if not isinstance(backend, TorchAttention):
+            config = config.replace(fuse_layers=False)  # those kernels know torch's cache alone
         with self._phase("load weights"):
             self._model = load_model(config, progress)
         bytes_per_block = self._model.kv_cache_spec.bytes_per_block(config.block_size)
@@ -56,7 +56,7 @@ class Worker:
         self.runner = ModelRunner(self._model, config, max_model_len=size.max_model_len)
         progress("warm up", None)
         with self._phase("warm up"), _out_of_memory("the first forward pass"):
-            self._warm_up()
+            self._warm_up(size.max_model_len)
         self.model_info = self._describe(size, bytes_per_block)
 
     def execute_model(self, plan: SchedulerOutput) -> None:
@@ -95,13 +95,21 @@ class Worker:
         hidden_size: int = self._model.hf_config.get_text_config().hidden_size
         return self._config.encoder_cache_size * hidden_size * self._model.dtype.itemsize
 
-    def _warm_up(self) -> None:
-        """Run a prompt of one token and one token more, on the null block, which no request reads."""
+    def _warm_up(self, max_model_len: int) -> None:
+        """Run a prompt and one token more, on the null block, which no request reads.
+
+        On a GPU the longest step that there can be: it compiles all kernels, and shows whether the memory suffices.
+        """
+        length = 1
+        if self._model.device.type != "cpu":
+            length = max(1, min(self._config.max_num_batched_tokens, max_model_len - 1))
+        blocks = [0] * -(-min(length + 1, max_model_len) // self._config.block_size)
         params = SamplingParams(seed=0)
-        new = NewRequestData("warm-up", [0], 1, params, [0], num_computed_tokens=0)
-        known = CachedRequestData(["warm-up"], [[]], [1])
-        self._run_step(SchedulerOutput([new], CachedRequestData(), {"warm-up": 1}, 1, set(), set()))
-        if self._config.block_size > 1:
+        new = NewRequestData("warm-up", [0] * length, length, params, blocks, num_computed_tokens=0)
+        known = CachedRequestData(["warm-up"], [[]], [length])
+        counts = {"warm-up": length}
+        self._run_step(SchedulerOutput([new], CachedRequestData(), counts, length, set(), set()))
+        if length < max_model_len:
             self._run_step(SchedulerOutput([], known, {"warm-up": 1}, 1, set(), set()))
         self._run_step(SchedulerOutput([], CachedRequestData(), {}, 0, {"warm-up"}, set()))
 
@@ -136,16 +144,6 @@ class Worker:
             whole_images=model.vision is not None and model.vision.bidirectional,
             image_side=useful_image_side(model.processor_dir),
         )
-
-
-def _make_backend(name: str) -> AttentionBackend:
-    if name == "auto":
-        return TorchAttention()
-    if name not in _BACKENDS:
-        raise InvalidConfigError(
-            f"attention_backend={name!r} is not one of auto, {', '.join(sorted(_BACKENDS))}"
-        )
-    return _BACKENDS[name]()
 
 
 @contextmanager
