@@ -107,6 +107,7 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """How many of the last step records the engine keeps for `step_records()`."""
 
     def __post_init__(self) -> None:
+        _require_types(self)
         for field, allowed in _CHOICES.items():
             value = getattr(self, field)
             if value not in allowed:
@@ -155,8 +156,19 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
         return msgspec.structs.replace(self, **changes)
 
 
-def _require_positive(field: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def _require_types(config: EngineConfig) -> None:
+    """Each value is what its field says: True is no number, 1 no yes, and "0.5" neither."""
+    for field in msgspec.structs.fields(config):
+        value = getattr(config, field.name)
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            expected = str(error).lower().replace("null", "None")
+            raise InvalidConfigError(f"{field.name}={value!r}: {expected}") from error
+
+
+def _require_positive(field: str, value: int) -> None:
+    if value < 1:
         raise InvalidConfigError(f"{field}={value!r} must be a whole number of at least 1")
 
 

@@ -319,15 +319,18 @@ class EngineReady(msgspec.Struct, array_like=True, tag="ready", kw_only=True):
     """Size of the engine's cache of processed images, mirrored by the client; 0: images are always sent."""
     image_side: int = 0
     """Longer side in pixels above which a picture of up to 2:1 tells the model no more; 0: not known, or no images."""
+    torch_reason: str = ""
+    """Why the layers run in torch although our faster kernels were wanted; empty: nothing prevented those."""
 
     def describe(self) -> str:
         """Say what runs, where, and with how much memory, in one line."""
         tokens = (self.num_gpu_blocks - 1) * self.block_size
+        slow = f"; the layers run in torch: {self.torch_reason}" if self.torch_reason else ""
         return (
             f"kernelserve: {self.config.model} ({self.config.dtype}, {self.config.device}), "
             f"weights {_megabytes(self.weight_bytes)}, "
             f"KV cache {tokens:,} tokens in {_megabytes(self.kv_cache_bytes)}, "
-            f"context {self.max_model_len:,}, started in {sum(self.load_seconds.values()):.1f} s"
+            f"context {self.max_model_len:,}, started in {sum(self.load_seconds.values()):.1f} s{slow}"
         )
 
 

@@ -29,6 +29,11 @@ from kernelserve.errors import InvalidConfigError
         ("max_images_per_prompt", -1),
         ("mm_processor_cache_type", "ring"),
         ("mm_processor_cache_bytes", 0),
+        ("fuse_layers", 1),
+        ("enable_prefix_caching", "no"),
+        ("gpu_memory_utilization", "0.5"),
+        ("seed", 1.5),
+        ("model", None),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(field, value):

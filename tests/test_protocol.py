@@ -66,7 +66,7 @@ FIELDS = {
     "EngineReady": "protocol_version engine_id version pid client_index config model_type max_model_len vocab_size "
     "block_size num_gpu_blocks kv_cache_bytes weight_bytes tokenizer_dir eos_token_ids generation_defaults "
     "load_seconds log_path mm_processor_dir image_token_id max_image_embeds max_images_per_prompt mm_cache_bytes "
-    "image_side",
+    "image_side torch_reason",
     "EngineFailure": "code phase message traceback",
     "EngineDead": "message traceback code",
     "EngineCoreOutputs": "outputs scheduler_stats step_record timestamp missing_images",
@@ -145,6 +145,13 @@ MESSAGES = [
     ),
     UtilityReply(UtilityOutput(1, {"a": [1]}, None)),
 ]  # fmt: skip
+
+
+def test_an_engine_without_a_compiler_says_so_in_its_line():
+    ready = next(message for message in MESSAGES if isinstance(message, EngineReady))
+    assert "torch" not in ready.describe()
+    slow = msgspec.structs.replace(ready, torch_reason="no C++ compiler")
+    assert slow.describe() == f"{ready.describe()}; the layers run in torch: no C++ compiler"
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)

@@ -84,6 +84,7 @@ def describe_engine(spec: LaunchSpec, core: EngineCore, *, log_path: str) -> Eng
         max_images_per_prompt=spec.config.max_images_per_prompt,
         mm_cache_bytes=spec.config.mirrored_image_bytes,
         image_side=info.image_side,
+        torch_reason=info.torch_reason,
     )
 
 

@@ -49,6 +49,8 @@ class LoadedModel:
     """The layers of `kv_cache_spec`; None: the model is run once to find them."""
     fused: FusedDecoder | None = None
     """Runs the layers in place of `module`, which then has no weights of its own for them."""
+    torch_reason: str = ""
+    """Why `module` runs them although `fused` was wanted."""
     weight_bytes: int = field(init=False)
     kv_cache_spec: KVCacheSpec = field(init=False)
 

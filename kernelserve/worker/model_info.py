@@ -44,6 +44,8 @@ class ModelInfo:
     """Each image must be computed in one step."""
     image_side: int = 0
     """See `EngineReady`."""
+    torch_reason: str = ""
+    """See `EngineReady`."""
 
     @property
     def takes_images(self) -> bool:

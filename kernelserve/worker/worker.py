@@ -143,6 +143,7 @@ class Worker:
             image_token_id=None if model.vision is None else model.vision.image_token_id,
             whole_images=model.vision is not None and model.vision.bidirectional,
             image_side=useful_image_side(model.processor_dir),
+            torch_reason=model.torch_reason,
         )
 
 

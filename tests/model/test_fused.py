@@ -102,8 +102,10 @@ def test_what_looks_alike_but_computes_otherwise_is_found_out(tmp_path, caplog) 
 def test_without_a_compiler_the_layers_run_in_torch(tmp_path, monkeypatch, caplog) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with caplog.at_level("INFO"):
-        assert load("llama", tmp_path).fused is None
-    assert "no C++ compiler: no-such-compiler not found" in caplog.text
+        model = load("llama", tmp_path)
+    assert model.fused is None
+    assert "no C++ compiler: no-such-compiler not found" in model.torch_reason
+    assert model.torch_reason in caplog.text
 
 
 def test_bfloat16_is_left_to_torch(tmp_path) -> None:

@@ -84,12 +84,12 @@ class Fusion:
         except (UnknownStructureError, KernelBuildError) as reason:
             if self.known_layers is not None:
                 raise
-            logger.info("The layers run in torch: %s", reason)
+            _leave_to_torch(model, str(reason))
             return
         if self.known_layers is None:
             error = _error_of(model, decoder)
             if not error <= _TOLERANCE:
-                logger.warning("The layers run in torch: our kernels are off by %.2g", error)
+                _leave_to_torch(model, f"our kernels are off by {error:.2g}")
                 return
             memory = TrialMemory(checkpoint.fingerprint(), self._library.result())
             memory.remember(_describe(model, structure, source, stored))
@@ -101,6 +101,11 @@ class Fusion:
         kernels = CpuKernels(self._library.result())
         packer = WeightPacker(kernels, source, structure.biased)
         return FusedDecoder(kernels, structure, layers, packer)
+
+
+def _leave_to_torch(model: LoadedModel, reason: str) -> None:
+    logger.info("The layers run in torch: %s", reason)
+    model.torch_reason = reason
 
 
 def _known_structure(model: LoadedModel) -> DecoderStructure:

@@ -25,7 +25,7 @@ __all__ = ["Dashboard"]
 
 _MIN_INTERVAL_S = {"widget": 0.25, "display": 1.0}
 _COST_FACTOR = 120.0
-"""Drawing may take a share of one core that is smaller than this by one: an engine that wants all cores waits for it."""
+"""Drawing may take one second of processor time in so many: an engine that uses all cores waits for it."""
 _NEWEST = 0.25
 """Weight of the newest frame in the average of what they cost."""
 _REST_S = 2.0
