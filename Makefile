@@ -100,6 +100,9 @@ browser:
 compiler:
 	$(call need,$${CXX:-} c++ g++ clang++,g++ libc6-dev,'No C++ compiler: tests of the CPU kernels fail. It is the package g++.')
 
+# Tests with processes of their own measure how fast these answer: they have the machine to themselves.
+REAL := process or notebook or browser
+
 test: setup browser compiler $(STAMP_6) $(STAMP_TRITON)
 	@echo '== lint: ruff'
 	$(RUN) ruff check .
@@ -108,8 +111,15 @@ test: setup browser compiler $(STAMP_6) $(STAMP_TRITON)
 	$(RUN) mypy
 	echo '== import contract: import-linter'
 	$(BIN)/lint-imports --no-logo
-	echo '== tests: pytest'
+ifdef ARGS
+	echo '== tests: pytest $(ARGS)'
 	$(RUN) pytest $(ARGS)
+else
+	echo '== tests: pytest, all that start nothing, some at a time'
+	OMP_NUM_THREADS=1 $(RUN) pytest --numprocesses logical --maxprocesses 4 --dist loadfile -m 'not ($(REAL))'
+	echo '== tests: pytest, real engines, kernels and browsers, one at a time'
+	$(RUN) pytest -m '$(REAL)'
+endif
 
 lab: setup
 	@$(RUN) jupyterlab $$([ $$(id -u) != 0 ] || echo --allow-root) notebooks/01_quick_start.ipynb $(ARGS)
