@@ -31,8 +31,8 @@ def dense_attention(
     q, k, v = q.double(), k.double(), v.double()
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    position = first_position + torch.arange(q.shape[0])[:, None]
-    key = torch.arange(k.shape[0])
+    position = first_position + torch.arange(q.shape[0], device=q.device)[:, None]
+    key = torch.arange(k.shape[0], device=q.device)
     seen = key <= position
     for low, high in spans:
         seen |= (position >= low) & (position < high) & (key >= low) & (key < high)
@@ -138,14 +138,20 @@ class PagedTexts:
         return dict(zip(rows, parts, strict=True))
 
     def expected(
-        self, text: int, positions: range, *, spans: Sequence[Span] = (), **options: Any
+        self,
+        text: int,
+        positions: range,
+        *,
+        spans: Sequence[Span] = (),
+        device: torch.device | None = None,
+        **options: Any,
     ) -> torch.Tensor:
-        """What rows of one text should be, in float64. `spans` are of this text."""
+        """What rows of one text should be, in float64, computed on `device`. `spans` are of this text."""
         end = max([positions.stop, *(high for _, high in spans)])
         return dense_attention(
-            self.q[text][positions.start : positions.stop],
-            self.k[text][:end],
-            self.v[text][:end],
+            self.q[text][positions.start : positions.stop].to(device),
+            self.k[text][:end].to(device),
+            self.v[text][:end].to(device),
             positions.start,
             spans=spans,
             **options,

@@ -1,0 +1,1 @@
+"""Checks that need a GPU, and the script that makes them all in one call."""
