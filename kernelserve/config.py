@@ -66,7 +66,8 @@ class EngineConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """`triton`: kernels for NVIDIA GPUs, which read the KV cache where it is; `torch`: any device. `auto`: the best
     that runs."""
     fuse_layers: bool = True
-    """On a CPU and in float32: run the layers of a decoder in our own kernels, if they give transformers' numbers."""
+    """Run the layers of a decoder in our own kernels, if they give transformers' numbers: on a CPU in float32, on a GPU
+    with attention in Triton."""
     activation_dtype: str = "auto"
     """`auto`: as `dtype`. `int8`, for 4-bit GGUF models in our own kernels: what linear layers take in is rounded to 8
     bits, 32 numbers at a time; faster, as exact as llama.cpp, and no longer equal to float32."""

@@ -17,7 +17,7 @@ _MOST_KEYS = 64
 
 @dataclass(slots=True, frozen=True)
 class TileShape:
-    """Sizes of one launch of `attend`; tests/attention/test_triton_compile.py sees what the compiler makes of them."""
+    """Sizes of one launch of `attend`; tests/kernels/test_triton_compile.py sees what the compiler makes of them."""
 
     group_pad: int
     """Rows of the tile for each token: the query heads of a K/V head, rounded up to a power of two."""

@@ -12,14 +12,17 @@ from kernelserve.attention.metadata import AttentionMetadata
 from kernelserve.attention.tile_shape import TileShape, power_of_two
 from kernelserve.attention.triton_kernels.attend import attend
 from kernelserve.attention.triton_kernels.merge import merge
+from kernelserve.attention.triton_kernels.rotate import rotate_and_write
 from kernelserve.attention.triton_kernels.write import write_kv
 from kernelserve.attention.work_plan import Launch, WorkPlan
 
-__all__ = ["TritonAttention"]
+__all__ = ["TritonAttention", "launching_on"]
 
 _MERGED_AT_ONCE = 16
 _WRITTEN_AT_ONCE = 32
 """Heads of tokens that one program writes."""
+_ROTATED_AT_ONCE = 16
+"""Tokens of which one program rotates or writes a head."""
 
 
 class TritonAttention:
@@ -60,13 +63,42 @@ class TritonAttention:
         sizes = _Sizes.of(kv_cache)
         heads_pad = power_of_two(sizes.kv_heads)
         tokens = max(1, _WRITTEN_AT_ONCE // heads_pad)
-        with _current(key.device):
+        with launching_on(key.device):
             write_kv[(-(-len(key) // tokens),)](
                 key, value, kv_cache.key, kv_cache.value, slot_mapping, len(key),
                 key.stride(0), key.stride(1), value.stride(0), value.stride(1),
                 KV_HEADS=sizes.kv_heads, HEADS_PAD=heads_pad, TOKENS=tokens, BLOCK_SIZE=sizes.block_size,
                 KEY_DIM=sizes.key_dim, KEY_PAD=sizes.key_pad, VALUE_DIM=sizes.value_dim, VALUE_PAD=sizes.value_pad,
             )  # fmt: skip
+
+    def rotate_and_write(
+        self,
+        qkv: torch.Tensor,
+        kv_cache: LayerKVCache,
+        slot_mapping: torch.Tensor,
+        positions: torch.Tensor,
+        angles: tuple[torch.Tensor, torch.Tensor],
+        head_norms: tuple[torch.Tensor, torch.Tensor] | None,
+        eps: float,
+    ) -> torch.Tensor:
+        """Return the queries [T, H, D] of qkv [T, (H + 2 Hkv) * D], and write its keys and values as `write_kv` does.
+
+        Queries and keys are normed, if there are weights [D] for that, and then turned by positions [T]: `angles` are
+        cosines and sines, float32 [positions, D/2 or less].
+        """
+        qkv, sizes = qkv.contiguous(), _Sizes.of(kv_cache)
+        heads = qkv.shape[1] // sizes.key_dim - 2 * sizes.kv_heads
+        query = qkv.new_empty(len(qkv), heads, sizes.key_dim)
+        of_queries, of_keys = head_norms or (qkv, qkv)
+        grid = (-(-len(qkv) // _ROTATED_AT_ONCE), heads + 2 * sizes.kv_heads)
+        with launching_on(qkv.device):
+            rotate_and_write[grid](
+                qkv, query, kv_cache.key, kv_cache.value, slot_mapping, positions, *angles, of_queries, of_keys,
+                len(qkv), eps,
+                HEADS=heads, KV_HEADS=sizes.kv_heads, DIM=sizes.key_dim, PAD=sizes.key_pad, HALF=angles[0].shape[1],
+                BLOCK_SIZE=sizes.block_size, TOKENS=_ROTATED_AT_ONCE, HAS_NORMS=head_norms is not None,
+            )  # fmt: skip
+        return query
 
     def forward(
         self,
@@ -91,7 +123,7 @@ class TritonAttention:
         )
         layer = _Layer(kv_cache, sizes, plan, scale, sliding_window, logits_soft_cap, sinks)
         output = query.new_empty(*query.shape[:2], sizes.value_dim)
-        with _current(query.device):
+        with launching_on(query.device):
             for launch in plan.launches:
                 parts = self._reserve(launch.num_parts * query.shape[1], sizes, query.device)
                 layer.attend(query, output, metadata, launch, parts)
@@ -186,6 +218,6 @@ def _with_dense_rows(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
-def _current(device: torch.device) -> AbstractContextManager[object]:
-    """Triton launches on the current device."""
+def launching_on(device: torch.device) -> AbstractContextManager[object]:
+    """Make `device` the current one, on which Triton launches."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

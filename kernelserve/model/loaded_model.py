@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,9 @@ from kernelserve.model.fused.fused_decoder import FusedDecoder
 from kernelserve.model.kv_cache_spec import KVCacheSpec, LayerSpec
 from kernelserve.model.paged_attention import PagedAttention
 from kernelserve.model.vision_model import VisionModel
+
+if TYPE_CHECKING:
+    from kernelserve.model.fused.gpu_decoder import GpuDecoder
 
 __all__ = ["LoadedModel"]
 
@@ -47,8 +50,8 @@ class LoadedModel:
     vision: VisionModel | None = None
     known_layers: InitVar[tuple[LayerSpec, ...] | None] = None
     """The layers of `kv_cache_spec`; None: the model is run once to find them."""
-    fused: FusedDecoder | None = None
-    """Runs the layers in place of `module`, which then has no weights of its own for them."""
+    fused: FusedDecoder | GpuDecoder | None = None
+    """Runs the layers in place of `module`, which then has no weights of its own for them, or shares them."""
     torch_reason: str = ""
     """Why `module` runs them although `fused` was wanted."""
     weight_bytes: int = field(init=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelserve.attention import AttentionMetadata
+from kernelserve.attention import AttentionBackend, AttentionMetadata
 from kernelserve.attention.torch_backend import TorchAttention
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["relative_error", "trial_logits", "trial_texts"]
 
-_BLOCK_SIZE = 8
 _CHUNKS = (11, 1, 12)
 
 
@@ -25,19 +24,24 @@ def trial_texts(model: LoadedModel) -> torch.Tensor:
     return torch.randint(0, model.vocab_size, size, generator=generator).to(model.device)
 
 
-def trial_logits(model: LoadedModel) -> torch.Tensor:
-    """Return the logits [T, vocab] of the first text, in float32; both texts go through the same steps."""
+def trial_logits(
+    model: LoadedModel, backend: AttentionBackend | None = None, *, block_size: int = 8
+) -> torch.Tensor:
+    """Return the logits [T, vocab] of the first text, in float32; both texts go through the same steps.
+
+    The attention runs on `backend`, None: in torch.
+    """
     texts = trial_texts(model)
-    blocks = -(-texts.shape[1] // _BLOCK_SIZE)
+    blocks = -(-texts.shape[1] // block_size)
     table = torch.arange(1, 1 + 2 * blocks, dtype=torch.int32, device=model.device).view(2, blocks)
-    model.allocate(TorchAttention(), num_blocks=1 + 2 * blocks, block_size=_BLOCK_SIZE)
+    model.allocate(backend or TorchAttention(), num_blocks=1 + 2 * blocks, block_size=block_size)
     parts, done = [], 0
     for size in _CHUNKS:
         positions = torch.arange(done, done + size, device=model.device)
         done += size
-        slots = table[:, positions // _BLOCK_SIZE].long() * _BLOCK_SIZE + positions % _BLOCK_SIZE
+        slots = table[:, positions // block_size].long() * block_size + positions % block_size
         metadata = AttentionMetadata.build(
-            [size, size], [done, done], table, slots.flatten(), block_size=_BLOCK_SIZE
+            [size, size], [done, done], table, slots.flatten(), block_size=block_size
         )
         rows = texts[:, done - size : done].flatten()
         asked = torch.arange(size, device=model.device)

@@ -42,9 +42,15 @@ class Worker:
         self._seconds: dict[str, float] = {}
         backend = make_backend(config.attention_backend, config.device)
         if not isinstance(backend, TorchAttention):
-            config = config.replace(fuse_layers=False)  # those kernels know torch's cache alone
+            config = config.replace(
+                fuse_layers=False
+            )  # on a CPU, whose kernels know torch's cache alone
         with self._phase("load weights"):
             self._model = load_model(config, progress)
+            if not isinstance(backend, TorchAttention) and self._config.fuse_layers:
+                from kernelserve.model.fused.gpu_fusion import fuse_for_gpu
+
+                fuse_for_gpu(self._model, backend, block_size=config.block_size)
         bytes_per_block = self._model.kv_cache_spec.bytes_per_block(config.block_size)
         progress("allocate KV cache", None)
         with self._phase("allocate KV cache"):

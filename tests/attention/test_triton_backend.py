@@ -90,7 +90,7 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], list[tuple[i
 
 @seed(7)
 @settings(
-    max_examples=10,
+    max_examples=8,
     deadline=None,
     database=None,
     phases=[Phase.generate],

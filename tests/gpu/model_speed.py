@@ -67,13 +67,16 @@ def measure_models(machine: Machine) -> None:
 def _random_model(machine: Machine, shape: dict[str, Any]) -> LoadedModel:
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from kernelserve.attention.triton_backend import TritonAttention
+    from kernelserve.model.fused.gpu_fusion import fuse_for_gpu
+
     register_attention()
     config = AutoConfig.for_model("llama", **shape)
     with torch.inference_mode(mode=False), machine.device:
         module = AutoModelForCausalLM.from_config(
             config, dtype=machine.dtype, attn_implementation=ATTENTION_NAME
         )
-    return LoadedModel(
+    model = LoadedModel(
         module=module.eval().requires_grad_(False),
         hf_config=config,
         dtype=machine.dtype,
@@ -86,6 +89,10 @@ def _random_model(machine: Machine, shape: dict[str, Any]) -> LoadedModel:
         eos_token_ids=[],
         generation_defaults={},
     )
+    fuse_for_gpu(model, TritonAttention(), block_size=BLOCK_SIZE)
+    layers = "Triton" if model.fused else f"torch: {model.torch_reason}"
+    machine.say(f"the layers run in {layers}")
+    return model
 
 
 class _Steps:

@@ -49,7 +49,7 @@ def record_launches(head_dim: int, dtype: torch.dtype) -> list[tuple[Any, Any, A
     launches: list[tuple[Any, Any, Any]] = []
     stand_ins: dict[str, Any] = {
         name: LaunchRecorder(getattr(triton_backend, name), launches)
-        for name in ("attend", "merge", "write_kv")
+        for name in ("attend", "merge", "write_kv", "rotate_and_write")
     }
     backend = triton_backend.TritonAttention()
     kv_cache = backend.allocate(
@@ -63,10 +63,29 @@ def record_launches(head_dim: int, dtype: torch.dtype) -> list[tuple[Any, Any, A
     query = torch.empty(101, 32, head_dim, dtype=dtype)
     with mock.patch.multiple(triton_backend, **stand_ins):
         backend.write_kv(query[:, :8], query[:, :8], kv_cache, metadata.slot_mapping)
+        qkv, norms = torch.empty(101, 48 * head_dim, dtype=dtype), (query[0, 0], query[0, 0])
+        angles = (torch.empty(200, head_dim // 2),) * 2
+        positions = metadata.slot_mapping
+        backend.rotate_and_write(
+            qkv, kv_cache, metadata.slot_mapping, positions, angles, norms, 1e-5
+        )
         backend.forward(
             query, kv_cache, metadata, scale=0.1, sliding_window=1000, logits_soft_cap=5.0, sinks=query[0, :, 0]
         )  # fmt: skip
-    return launches
+    return launches + pointwise_launches(query.flatten(1))
+
+
+def pointwise_launches(rows: torch.Tensor) -> list[tuple[Any, Any, Any]]:
+    """As GpuDecoder makes them for rows [T, hidden]."""
+    from kernelserve.kernels.gpu.gate import gate
+    from kernelserve.kernels.gpu.norm import add_norm
+
+    hidden = rows.shape[1]
+    sizes = {"HAS_STREAM": True, "HIDDEN": hidden, "PAD": hidden}
+    return [
+        (add_norm, (rows, rows, rows[0], rows, 1e-5), sizes),
+        (gate, (rows, rows), {"ACTIVATION": 1, "WIDTH": hidden // 2, "COLUMNS": 1024}),
+    ]
 
 
 def compile_launch(

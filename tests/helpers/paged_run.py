@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelserve.attention import AttentionMetadata
+from kernelserve.attention import AttentionBackend, AttentionMetadata
 from kernelserve.attention.torch_backend import TorchAttention
 from kernelserve.model.loaded_model import LoadedModel
 
@@ -15,9 +15,16 @@ NUM_BLOCKS = 128
 class PagedRun:
     """Texts that grow step by step. Unwritten cache is NaN; blocks of the texts are interleaved."""
 
-    def __init__(self, model: LoadedModel, num_texts: int, max_len: int = 80) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        num_texts: int,
+        max_len: int = 80,
+        backend: AttentionBackend | None = None,
+    ) -> None:
         self.model = model
-        for cache in model.allocate(TorchAttention(), num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE):
+        backend = backend or TorchAttention()
+        for cache in model.allocate(backend, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE):
             cache.key.fill_(float("nan"))
             cache.value.fill_(float("nan"))
         per_text = -(-max_len // BLOCK_SIZE)

@@ -27,7 +27,8 @@ def test_kernels_compile_and_fit(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     kernels = json.loads(run.stdout)
-    assert [kernel["kernel"] for kernel in kernels] == ["write_kv", "attend", "merge", "attend"]
+    names = ["write_kv", "rotate_and_write", "attend", "merge", "attend", "add_norm", "gate"]
+    assert [kernel["kernel"] for kernel in kernels] == names
     for kernel in kernels:
         assert kernel["stack"] == 0, f"registers do not suffice: {kernel}"
         assert kernel["shared"] <= SHARED_BYTES, kernel
