@@ -44,7 +44,10 @@ class GgufTensor:
 
 
 class GgufFile:
-    """An open, mapped .gguf file. Raises ModelFilesError if it is damaged or cut off."""
+    """An open, mapped .gguf file. Raises ModelFilesError if it is damaged or cut off.
+
+    Its metadata are there but for lists of strings, which are None.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,16 +131,12 @@ class GgufFile:
         if element in _SCALARS:
             return list(self._unpack(f"{count}{_SCALARS[element]}"))
         if element == _STRING:
-            return self._strings(count)
+            return self._skip_strings(count)
         return [self._value(element) for _ in range(count)]
 
-    def _strings(self, count: int) -> list[str]:
-        """Vocabularies have 100,000 of them and more, so no call is made for each."""
+    def _skip_strings(self, count: int) -> None:
+        """Vocabularies have 100,000 of them and more: nobody here reads them, and no call is made for each."""
         data, position, read_length = self.data, self._position, struct.Struct("<Q").unpack_from
-        found = []
         for _ in range(count):
-            start = position + 8
-            position = start + read_length(data, position)[0]
-            found.append(data[start:position].decode("utf-8", "replace"))
+            position += 8 + read_length(data, position)[0]
         self._position = position
-        return found

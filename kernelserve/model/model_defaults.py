@@ -7,9 +7,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 __all__ = ["config_eos_token_ids", "eos_token_ids", "generation_defaults"]
 
 _SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+class _AddedToken(msgspec.Struct):
+    id: int
+    content: str
+
+
+class _AddedTokens(msgspec.Struct):
+    added_tokens: list[_AddedToken] = []
+
+
+class _TokenizerModel(msgspec.Struct):
+    vocab: dict[str, int] = {}
+
+
+class _Vocabulary(msgspec.Struct):
+    model: _TokenizerModel
 
 
 def config_eos_token_ids(config: Any) -> tuple[int, ...]:
@@ -39,12 +58,16 @@ def _tokenizer_eos(folder: Path) -> list[int]:
         token = token.get("content")
     if not token:
         return []
-    tokenizer = _read(folder / "tokenizer.json")
-    for added in tokenizer.get("added_tokens") or []:
-        if added.get("content") == token:
-            return [int(added["id"])]
-    vocab = (tokenizer.get("model") or {}).get("vocab")
-    return [int(vocab[token])] if isinstance(vocab, dict) and token in vocab else []
+    try:
+        content = (folder / "tokenizer.json").read_bytes()
+        # Typed, so that a vocabulary of 100,000 and more is skipped and not made into objects.
+        for added in msgspec.json.decode(content, type=_AddedTokens).added_tokens:
+            if added.content == token:
+                return [added.id]
+        vocab = msgspec.json.decode(content, type=_Vocabulary).model.vocab
+    except (OSError, msgspec.DecodeError):
+        return []
+    return [vocab[token]] if token in vocab else []
 
 
 def _as_ids(value: Any) -> list[int]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
+import torch
 
 from kernelserve.model.fused.known_model import KnownModel
 from kernelserve.paths import cache_dir
@@ -30,10 +31,10 @@ class TrialMemory:
     """
 
     def __init__(self, fingerprint: str, library: Path) -> None:
-        releases = (__version__, version("torch"), version("transformers"))
-        parts = (_FORMAT, library.stem, *releases, fingerprint)
-        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-        self._path = cache_dir() / "kernels" / "passed" / digest
+        parts = (_FORMAT, library.stem, __version__, torch.__version__, fingerprint)
+        digest = hashlib.sha256("\0".join(parts).encode())
+        digest.update(_transformers_release())
+        self._path = cache_dir() / "kernels" / "passed" / digest.hexdigest()[:24]
 
     def recall(self) -> KnownModel | None:
         """Return what is known of a model that has passed before, None if none has."""
@@ -54,3 +55,9 @@ class TrialMemory:
             draft.replace(self._path)  # whole or not at all
         except OSError as error:
             logger.info("The next start will try the kernels again: %s", error)
+
+
+def _transformers_release() -> bytes:
+    """The file with the version in it: quicker than to look the version up, and an import would take seconds."""
+    spec = find_spec("transformers")
+    return b"" if spec is None or spec.origin is None else Path(spec.origin).read_bytes()
