@@ -277,6 +277,8 @@ class EngineStatus(msgspec.Struct, array_like=True, tag="status"):
     """Since the engine process began."""
     done: float | None = None
     """Share of the phase that is done, if known."""
+    tokenizer_dir: str = ""
+    """Folder of the model's tokenizer, once it is known: it can be loaded while the engine goes on."""
 
 
 class EngineReady(msgspec.Struct, array_like=True, tag="ready", kw_only=True):

@@ -64,7 +64,7 @@ def _measure(running: int, waiting: int, steps: int) -> list[_Step]:
         max_num_batched_tokens=max(running * _PROMPT_TOKENS, 2048),
     )
     scheduler = _make_scheduler(config, num_blocks, max_model_len)
-    executor = FakeExecutor(config, lambda _phase, _done: None)
+    executor = FakeExecutor(config, lambda *_: None)
     for i in range(running + waiting):
         scheduler.add_request(_make_request(i, max_model_len))
     measured = [_step(scheduler, executor, running) for _ in range(_WARM_UP_STEPS + steps)]

@@ -71,6 +71,8 @@ class CoreClient:
             heartbeat_timeout, send_ping=self._send_ping, on_silence=self._give_up
         )
         self._on_status = on_status
+        self.on_tokenizer: Callable[[str], None] | None = None
+        """Hears where the model's tokenizer is, perhaps long before the engine is ready."""
         self._resources = contextlib.AsyncExitStack()
         self._calls = UtilityCalls()
         self._arrival = anyio.Event()
@@ -279,6 +281,8 @@ class CoreClient:
 
     def _show(self, status: EngineStatus) -> None:
         self._phase = status.phase
+        if status.tokenizer_dir and self.on_tokenizer is not None:
+            self.on_tokenizer(status.tokenizer_dir)
         if self._on_status is not None:
             try:
                 self._on_status(status)

@@ -14,11 +14,11 @@ import anyio
 
 from kernelserve.client.client_thread import ClientThread
 from kernelserve.client.core_client import CoreClient
+from kernelserve.client.early_tokenizer import EarlyTokenizer
 from kernelserve.client.input_processor import InputProcessor
 from kernelserve.client.loop_bell import LoopBells
 from kernelserve.client.output_processor import OutputProcessor, OutputSink
 from kernelserve.client.processed_request import ProcessedRequest
-from kernelserve.client.tokenizer import ClientTokenizer
 from kernelserve.errors import EngineDeadError, EngineError
 from kernelserve.protocol import EngineReady, SchedulerStats, StepRecord
 
@@ -53,6 +53,7 @@ class EngineSession:
         self._error: EngineError | None = None
         self.started: Future[EngineReady] = Future()
         self.ended: Future[None] = Future()
+        self._early_tokenizer = EarlyTokenizer()
         self.bells = LoopBells()
         self.latest_stats = SchedulerStats()
         self._step_records: deque[StepRecord] = deque(maxlen=num_step_records)
@@ -126,7 +127,9 @@ class EngineSession:
             with anyio.CancelScope() as self._scope:
                 if self._error is not None:  # closed before it began
                     return
-                async with self._open_core() as core:
+                client = self._open_core()
+                client.on_tokenizer = self._early_tokenizer.begin
+                async with client as core:
                     self._become_ready(core)
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(self._execute_commands)
@@ -147,7 +150,8 @@ class EngineSession:
 
     def _become_ready(self, core: CoreClient) -> None:
         ready = core.ready
-        tokenizer = ClientTokenizer(ready.tokenizer_dir) if ready.tokenizer_dir else None
+        folder = ready.tokenizer_dir
+        tokenizer = self._early_tokenizer.get(folder) if folder else None
         self.input_processor = InputProcessor(ready, tokenizer)
         self.tokenizer = tokenizer
         self._output_processor = OutputProcessor(tokenizer)

@@ -34,6 +34,7 @@ class Reception:
         self._outcome: EngineReady | EngineFailure | None = None
         self._phase = "import"
         self._done: float | None = None
+        self._tokenizer_dir = ""
 
     @property
     def phase(self) -> str:
@@ -45,13 +46,16 @@ class Reception:
         """Whether there is no outcome yet."""
         return self._outcome is None
 
-    def report_progress(self, phase: str, done: float | None) -> None:
-        """Note how far the start is. Clients hear of a new phase at once, of the rest by `repeat_status`."""
+    def report_progress(self, phase: str, done: float | None, tokenizer_dir: str = "") -> None:
+        """Note how far the start is. Clients hear of news at once, of the rest by `repeat_status`."""
         with self._lock:
-            changed = phase != self._phase
-            self._phase, self._done = phase, done
-            if changed:
+            is_new = phase != self._phase
+            if is_new:
                 _LOGGER.info("Phase: %s", phase)
+            self._phase, self._done = phase, done
+            if tokenizer_dir not in ("", self._tokenizer_dir):
+                self._tokenizer_dir, is_new = tokenizer_dir, True
+            if is_new:
                 self._output.broadcast(self._status())
 
     def repeat_status(self) -> None:
@@ -87,4 +91,5 @@ class Reception:
         self._somebody_was_told.set()
 
     def _status(self) -> EngineStatus:
-        return EngineStatus(self._phase, self._clock() - self._began, self._done)
+        seconds = self._clock() - self._began
+        return EngineStatus(self._phase, seconds, self._done, self._tokenizer_dir)

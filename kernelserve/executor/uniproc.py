@@ -8,6 +8,7 @@ from kernelserve.config import EngineConfig
 from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from kernelserve.errors import EngineImportError
 from kernelserve.executor.executor import Progress
+from kernelserve.model.head_start import HeadStart
 
 __all__ = ["UniProcExecutor"]
 
@@ -18,6 +19,7 @@ class UniProcExecutor:
     def __init__(self, config: EngineConfig, progress: Progress) -> None:
         start = time.perf_counter()
         progress("import", None)
+        head_start = HeadStart(config, lambda folder: progress("import", None, folder))
         try:
             import torch
 
@@ -31,7 +33,7 @@ class UniProcExecutor:
             torch.set_num_threads(config.num_threads)
         self._inference_mode = torch.inference_mode
         with self._inference_mode():
-            self._worker: Worker | None = Worker(config, progress)
+            self._worker: Worker | None = Worker(config, progress, head_start)
         self.model_info = self._worker.model_info
         self.model_info.load_seconds = {"import": seconds, **self.model_info.load_seconds}
 

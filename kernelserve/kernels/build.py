@@ -15,7 +15,7 @@ from pathlib import Path
 from kernelserve.errors import KernelBuildError
 from kernelserve.paths import cache_dir
 
-__all__ = ["build_library"]
+__all__ = ["build_library", "find_library"]
 
 _SOURCES = Path(__file__).parent / "cpu"
 _MAIN = "decoder.cpp"
@@ -34,14 +34,24 @@ def build_library() -> Path:
     Takes some ten seconds the first time. Raises KernelBuildError if there is no compiler, or it fails.
     """
     compiler = _find_compiler()
-    version = _run([compiler, "--version"]).partition("\n")[0]
-    target = cache_dir() / "kernels" / f"cpu-{_digest(compiler, version)}.so"
+    target = _target(compiler)
     if target.exists():
         target.touch()
     else:
         _compile(compiler, target)
         _forget_unused(target.parent)
     return target
+
+
+def find_library() -> Path | None:
+    """Return the library if the cache has it. Raises KernelBuildError if there is no compiler."""
+    target = _target(_find_compiler())
+    return target if target.exists() else None
+
+
+def _target(compiler: str) -> Path:
+    version = _run([compiler, "--version"]).partition("\n")[0]
+    return cache_dir() / "kernels" / f"cpu-{_digest(compiler, version)}.so"
 
 
 def _find_compiler() -> str:

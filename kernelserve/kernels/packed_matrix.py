@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from kernelserve.kernels.structures import MatrixStruct
 
-__all__ = ["PackedMatrix"]
+__all__ = ["FOUR_BITS", "PackedMatrix"]
+
+FOUR_BITS = 4
+"""Format of packed 4-bit weights, whichever source they had (cpu/weights.h)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -17,9 +21,9 @@ class PackedMatrix:
     """Panels of 16 outputs (cpu/weights.h), and the memory that `struct` points to."""
 
     struct: MatrixStruct
-    data: torch.Tensor
-    bias: torch.Tensor | None
-    """float32 [n]"""
+    data: NDArray[np.uint8]
+    bias: NDArray[np.float32] | None
+    """[n]"""
 
     @property
     def n(self) -> int:

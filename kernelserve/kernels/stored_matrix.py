@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Source", "StoredMatrix"]
 
@@ -21,28 +26,23 @@ class Source(IntEnum):
     Q4_1 = 5
 
 
-_DTYPES = {
-    torch.float32: Source.FLOAT32,
-    torch.bfloat16: Source.BFLOAT16,
-    torch.float16: Source.FLOAT16,
-}
-
-
 @dataclass(slots=True, frozen=True)
 class StoredMatrix:
     """n rows of k numbers: plain ones, or GGUF blocks of 32."""
 
     source: Source
-    data: torch.Tensor
-    """uint8, the rows one after the other."""
+    data: NDArray[np.uint8]
+    """The rows one after the other."""
     n: int
     k: int
-    order: torch.Tensor | None = None
-    """int64 [n]: row i of the matrix is row order[i] of `data`. None: as they are."""
+    order: NDArray[np.int64] | None = None
+    """[n]: row i of the matrix is row order[i] of `data`. None: as they are."""
 
     @classmethod
     def of(cls, weight: torch.Tensor) -> StoredMatrix:
         """Take over a weight [n, k]. Float32 whose numbers all fit into two bytes becomes such, exactly."""
+        import torch
+
         weight = weight.detach()
         if weight.dtype == torch.float32:
             for narrow in (torch.bfloat16, torch.float16):
@@ -50,19 +50,20 @@ class StoredMatrix:
                 if torch.equal(shorter.float(), weight):
                     weight = shorter
                     break
-        data = weight.contiguous().view(-1).view(torch.uint8)
-        return cls(_DTYPES[weight.dtype], data, *weight.shape)
+        source = Source[str(weight.dtype).removeprefix("torch.").upper()]
+        data = weight.contiguous().view(-1).view(torch.uint8).numpy()
+        return cls(source, data, *weight.shape)
 
     @classmethod
     def joined(cls, parts: list[StoredMatrix]) -> StoredMatrix:
         """Put matrices with the same source and k below each other."""
         orders, start = [], 0
         for part in parts:
-            order = torch.arange(part.n) if part.order is None else part.order
+            order = np.arange(part.n) if part.order is None else part.order
             orders.append(order + start)
             start += part.n
-        data = torch.cat([part.data for part in parts])
+        data = np.concatenate([part.data for part in parts])
         is_plain = all(part.order is None for part in parts)
         return cls(
-            parts[0].source, data, start, parts[0].k, None if is_plain else torch.cat(orders)
+            parts[0].source, data, start, parts[0].k, None if is_plain else np.concatenate(orders)
         )

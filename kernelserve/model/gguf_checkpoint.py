@@ -10,27 +10,18 @@ from typing import Any
 import torch
 
 from kernelserve.errors import EngineStartError, UnsupportedModelError
-from kernelserve.kernels import Source, StoredMatrix
+from kernelserve.kernels import StoredMatrix
 from kernelserve.model import model_defaults
 from kernelserve.model.assigned_weights import module_of
-from kernelserve.model.gguf_config import hf_weight_name, is_llama_family, llama_family_config
+from kernelserve.model.gguf_config import hf_weight_name, llama_family_config
 from kernelserve.model.gguf_dequantize import dequantize, one_thread
-from kernelserve.model.gguf_file import GgufFile, GgufTensor
+from kernelserve.model.gguf_file import GgufFile
+from kernelserve.model.gguf_matrices import GgufMatrices
 from kernelserve.model.paged_attention import ATTENTION_NAME
-from kernelserve.model.tokenizer_files import convert_tokenizer
-from kernelserve.paths import cache_dir
+from kernelserve.model.tokenizer_files import convert_tokenizer, gguf_tokenizer_folder
 
 __all__ = ["GgufCheckpoint"]
 
-_SOURCES = {
-    0: Source.FLOAT32,
-    1: Source.FLOAT16,
-    2: Source.Q4_0,
-    3: Source.Q4_1,
-    8: Source.Q8_0,
-    30: Source.BFLOAT16,
-}
-"""Types of tensors that our kernels compute with as they are."""
 _END_TOKENS = ("eos", "eot", "eom")
 
 
@@ -46,8 +37,8 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = GgufFile(path)
-        self._is_fast = is_llama_family(self.file)
-        self._tensors = {hf_weight_name(tensor.name): tensor for tensor in self.file.tensors}
+        self._matrices = GgufMatrices(self.file)
+        self._is_fast = self._matrices.is_known
         self.left_out: frozenset[str] = frozenset()
         """Weights that `load` and `unpacked` do not give."""
         self._weights: Future[dict[str, torch.Tensor]] | None = None
@@ -69,10 +60,11 @@ class GgufCheckpoint:
             ) from error
 
     def weight_bytes(self, bytes_per_element: int) -> int:
-        return sum(
-            tensor.num_bytes if name in self.left_out else tensor.num_elements * bytes_per_element
-            for name, tensor in self._tensors.items()
-        )
+        total = 0
+        for tensor in self.file.tensors:
+            is_left_out = hf_weight_name(tensor.name) in self.left_out
+            total += tensor.num_bytes if is_left_out else tensor.num_elements * bytes_per_element
+        return total
 
     def prefetch(self, dtype: torch.dtype) -> None:
         if self._is_fast:
@@ -105,34 +97,19 @@ class GgufCheckpoint:
         return self.file.header_digest()
 
     def leave_matrices(self) -> bool:
-        matrices = {name: t for name, t in self._tensors.items() if len(t.shape) > 1}
-        in_layers = {t.ggml_type for name, t in matrices.items() if ".layers." in name}
-        outside = {t.ggml_type for t in matrices.values()} - in_layers
-        # Matrices that are packed below each other must be of one type.
-        if not self._is_fast or len(in_layers) != 1 or not in_layers | outside <= _SOURCES.keys():
-            return False
-        self.left_out = frozenset(matrices)
-        return True
+        self.left_out = self._matrices.names_to_leave_out()
+        return bool(self.left_out)
 
     def weight(self, name: str, /) -> torch.Tensor | None:
-        if not self._is_fast or name not in self._tensors:
+        if name not in self._matrices.tensors:
             return None
         return self._values(name, torch.float32)
 
     def stored_matrix(self, path: str, /) -> StoredMatrix | None:
-        tensor = self._tensors.get(f"{path}.weight")
-        if not self._is_fast or tensor is None or tensor.ggml_type not in _SOURCES:
-            return None
-        data = torch.frombuffer(
-            self.file.data, dtype=torch.uint8, count=tensor.num_bytes, offset=tensor.start
-        )
-        rows, columns = tensor.shape
-        source = _SOURCES[tensor.ggml_type]
-        return StoredMatrix(source, data, rows, columns, self._row_order(tensor))
+        return self._matrices.stored_matrix(path)
 
     def tokenizer_dir(self) -> str:
-        target = cache_dir() / "tokenizers" / f"gguf-{self.file.header_digest()[:24]}"
-        return convert_tokenizer(target, self._load_tokenizer)
+        return convert_tokenizer(gguf_tokenizer_folder(self.file), self._load_tokenizer)
 
     def processor_dir(self) -> str:
         return ""
@@ -153,26 +130,12 @@ class GgufCheckpoint:
         )
 
     def _unpack(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        names = self._matrices.tensors.keys() - self.left_out
         with one_thread():
-            return {
-                name: self._values(name, dtype) for name in self._tensors.keys() - self.left_out
-            }
+            return {name: self._values(name, dtype) for name in names}
 
     def _values(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        tensor = self._tensors[name]
+        tensor = self._matrices.tensors[name]
         values = dequantize(self.file, tensor, dtype)
-        order = self._row_order(tensor)
-        return values if order is None else values[order]
-
-    def _row_order(self, tensor: GgufTensor) -> torch.Tensor | None:
-        """Which row of the file is row i of the model; None: row i itself.
-
-        llama.cpp stores the rotary pairs of Llama side by side, transformers half a head apart.
-        """
-        heads = {".attn_q.": "num_attention_heads", ".attn_k.": "num_key_value_heads"}
-        found = next((field for part, field in heads.items() if part in tensor.name), None)
-        if found is None or self.file.architecture != "llama":
-            return None
-        num_heads = llama_family_config(self.file)[found]
-        rows = torch.arange(tensor.shape[0]).view(num_heads, -1, 2)
-        return rows.transpose(1, 2).flatten()
+        order = self._matrices.row_order(tensor)
+        return values if order is None else values[torch.from_numpy(order)]

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernelserve.errors import KernelBuildError
-from kernelserve.model.fused.weight_source import UnexpectedWeightError
+from kernelserve.model.fused.stored_parts import UnexpectedWeightError
 from kernelserve.model.loaded_model import LoadedModel
 from kernelserve.model.weights_fit import check_weights_fit, out_of_memory_at_weights
 
 if TYPE_CHECKING:
     from kernelserve.model.checkpoint import Checkpoint
-    from kernelserve.model.fused import Fusion
+    from kernelserve.model.fused.fusion import Fusion
     from kernelserve.model.fused.known_model import KnownModel
+    from kernelserve.model.head_start import PackedMatrices
 
 __all__ = ["load_known_model"]
 
@@ -23,10 +24,11 @@ logger = logging.getLogger(__name__)
 
 
 def load_known_model(
-    checkpoint: Checkpoint, known: KnownModel, fusion: Fusion
+    checkpoint: Checkpoint, known: KnownModel, fusion: Fusion, packed: PackedMatrices
 ) -> LoadedModel | None:
     """Return the model on the CPU in float32; None if it must be loaded through transformers after all.
 
+    `packed` is what has been packed of it already.
     Raises ModelFilesError and WeightsMemoryError.
     """
     device, dtype = torch.device("cpu"), torch.float32
@@ -34,7 +36,7 @@ def load_known_model(
     numbers = check_weights_fit(checkpoint, dtype, device)
     try:
         with out_of_memory_at_weights(numbers):
-            decoder = fusion.decoder_of(known, checkpoint)
+            decoder = fusion.decoder_of(known, checkpoint, packed)
     except (UnexpectedWeightError, KernelBuildError) as reason:
         logger.info("The model is loaded through transformers after all: %s", reason)
         return None

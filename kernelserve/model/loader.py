@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import torch
 
     from kernelserve.model.checkpoint import Checkpoint
-    from kernelserve.model.fused import Fusion
+    from kernelserve.model.fused.fusion import Fusion
+    from kernelserve.model.fused.known_model import KnownModel
+    from kernelserve.model.head_start import HeadStart
     from kernelserve.model.kv_cache_spec import LayerSpec
     from kernelserve.model.loaded_model import LoadedModel
 
@@ -33,8 +35,10 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str, float | None], None]
 
 
-def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
-    """Return the model of `config`, ready for `attach`.
+def load_model(
+    config: EngineConfig, progress: Progress, head_start: HeadStart | None = None
+) -> LoadedModel:
+    """Return the model of `config`, ready for `attach`; `head_start` is what has begun with the same config.
 
     Raises ModelNotFoundError, ModelFilesError, UnsupportedModelError, WeightsMemoryError or
     InvalidConfigError, each with a first line that can be read alone.
@@ -42,7 +46,7 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
     progress("import", None)
     path = locate_model(config.model, config.revision)
     with _no_garbage_collection():
-        return _load_path(path, config, progress)
+        return _load_path(path, config, progress, head_start)
 
 
 @contextmanager
@@ -59,9 +63,12 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedModel:
+def _load_path(
+    path: Path, config: EngineConfig, progress: Progress, head_start: HeadStart | None
+) -> LoadedModel:
     import torch
 
+    from kernelserve.model.known_loader import load_known_model
     from kernelserve.model.placement import choose_device
 
     device = choose_device(config.device)
@@ -70,8 +77,10 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     fusion = _plan_fusion(config, device)
     checkpoint = _open(path)
     loaded = None
-    if fusion is not None:
-        loaded = _load_known(checkpoint, fusion, config, progress)
+    if fusion is not None and (known := _recall(checkpoint, fusion, config)) is not None:
+        progress("load weights", None)
+        packed = {} if head_start is None else head_start.take(path, known)
+        loaded = load_known_model(checkpoint, known, fusion, packed)
     if loaded is None:
         loaded = _load_with_transformers(checkpoint, fusion, config, device, progress)
     if config.activation_dtype == "int8" and not (loaded.fused and loaded.fused.round_inputs()):
@@ -84,13 +93,10 @@ def _load_path(path: Path, config: EngineConfig, progress: Progress) -> LoadedMo
     return loaded
 
 
-def _load_known(
-    checkpoint: Checkpoint, fusion: Fusion, config: EngineConfig, progress: Progress
-) -> LoadedModel | None:
-    """The short way, for a model that has been here before; None: it must be the long one."""
+def _recall(checkpoint: Checkpoint, fusion: Fusion, config: EngineConfig) -> KnownModel | None:
+    """What makes the short way possible, for a model that has been here before; None: it must be the long one."""
     import torch
 
-    from kernelserve.model.known_loader import load_known_model
     from kernelserve.model.placement import choose_dtype
 
     known = fusion.recall(checkpoint)
@@ -102,8 +108,7 @@ def _load_known(
     if known.needs_module:
         fusion.leave_matrices(known, checkpoint)
         return None
-    progress("load weights", None)
-    return load_known_model(checkpoint, known, fusion)
+    return known
 
 
 def _load_with_transformers(
@@ -150,7 +155,7 @@ def _load_with_transformers(
 def _plan_fusion(config: EngineConfig, device: torch.device) -> Fusion | None:
     if not config.fuse_layers or device.type != "cpu":
         return None
-    from kernelserve.model.fused import Fusion
+    from kernelserve.model.fused.fusion import Fusion
 
     return Fusion()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelserve.errors import InvalidConfigError
+from kernelserve.model.cpu_features import cpu_computes_bfloat16
 
 __all__ = ["choose_device", "choose_dtype"]
 
@@ -34,14 +34,5 @@ def choose_dtype(asked: str, stored: Any, device: torch.device) -> torch.dtype:
     own: torch.dtype = stored if is_float else torch.float32
     if device.type == "cuda":
         return own
-    is_half = own.itemsize == 2 and _cpu_computes_bfloat16()
+    is_half = own.itemsize == 2 and cpu_computes_bfloat16()
     return torch.bfloat16 if is_half else torch.float32
-
-
-def _cpu_computes_bfloat16() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return False
-    lines = cpuinfo.read_text().splitlines()
-    flags = next((line for line in lines if line.startswith("flags")), "").split()
-    return "avx512_bf16" in flags or "amx_bf16" in flags

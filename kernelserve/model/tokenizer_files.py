@@ -8,9 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["convert_tokenizer", "make_folder_once", "tokenizer_key"]
+from kernelserve.paths import cache_dir
+
+if TYPE_CHECKING:
+    from kernelserve.model.gguf_file import GgufFile
+
+__all__ = ["convert_tokenizer", "gguf_tokenizer_folder", "make_folder_once", "tokenizer_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +46,11 @@ def tokenizer_key(folder: Path) -> str:
         if (folder / name).is_file():
             digest.update(name.encode() + b"\0" + (folder / name).read_bytes())
     return digest.hexdigest()[:24]
+
+
+def gguf_tokenizer_folder(file: GgufFile) -> Path:
+    """Return where the tokenizer of a .gguf file is kept once it has been converted."""
+    return cache_dir() / "tokenizers" / f"gguf-{file.header_digest()[:24]}"
 
 
 def convert_tokenizer(target: Path, load: Callable[[], Any]) -> str:

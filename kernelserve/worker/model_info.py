@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 __all__ = ["ModelInfo", "Progress"]
 
-Progress = Callable[[str, float | None], None]
+
+class Progress(Protocol):
+    """Hears how far a start is."""
+
+    def __call__(self, phase: str, done: float | None, tokenizer_dir: str = "", /) -> None:
+        """`done` is a share, None if unknown; `tokenizer_dir` is told once it is known."""
+
+
 """Called with the phase and the share of it that is done, if known.
 
 Phases: `import`, `load weights`, `allocate KV cache`, `warm up`.

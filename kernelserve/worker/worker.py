@@ -20,6 +20,7 @@ from kernelserve.core.scheduler_output import (
 )
 from kernelserve.errors import InvalidConfigError, KVCacheMemoryError
 from kernelserve.model.device_memory import format_bytes
+from kernelserve.model.head_start import HeadStart
 from kernelserve.model.loader import load_model
 from kernelserve.multimodal.useful_side import useful_image_side
 from kernelserve.sampling_params import SamplingParams
@@ -37,7 +38,9 @@ class Worker:
     Raises an EngineStartError subclass or InvalidConfigError when it cannot.
     """
 
-    def __init__(self, config: EngineConfig, progress: Progress) -> None:
+    def __init__(
+        self, config: EngineConfig, progress: Progress, head_start: HeadStart | None = None
+    ) -> None:
         self._config = config
         self._seconds: dict[str, float] = {}
         backend = make_backend(config.attention_backend, config.device)
@@ -46,7 +49,7 @@ class Worker:
                 fuse_layers=False
             )  # on a CPU, whose kernels know torch's cache alone
         with self._phase("load weights"):
-            self._model = load_model(config, progress)
+            self._model = load_model(config, progress, head_start)
             if not isinstance(backend, TorchAttention) and self._config.fuse_layers:
                 from kernelserve.model.fused.gpu_fusion import fuse_for_gpu
 

@@ -33,7 +33,7 @@ def test_phases_and_model_info(folder: Path) -> None:
     config = EngineConfig(
         model=str(folder), device="cpu", dtype="float32", num_gpu_blocks=50, num_threads=1
     )
-    executor = UniProcExecutor(config, lambda phase, _: phases.append(phase))
+    executor = UniProcExecutor(config, lambda phase, *_: phases.append(phase))
     expected = ["import", "load weights", "allocate KV cache", "warm up"]
     assert list(dict.fromkeys(phases)) == expected
     info = executor.model_info

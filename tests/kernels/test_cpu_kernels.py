@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from kernelserve.errors import KernelBuildError
-from kernelserve.kernels import CpuKernels, Source, StoredMatrix
+from kernelserve.kernels import Source, StoredMatrix
 from kernelserve.kernels.build import build_library
+from kernelserve.kernels.cpu_kernels import CpuKernels
 
 N, K = 100, 576  # seven panels, the last not full
 QUANTS = {
@@ -41,11 +42,11 @@ def stored(source: Source, n: int = N, k: int = K) -> tuple[StoredMatrix, torch.
     weight = random(n, k)
     if source in DTYPES:
         rounded = weight.to(DTYPES[source])
-        return StoredMatrix(source, rounded.view(-1).view(torch.uint8), n, k), rounded.float()
+        data = rounded.view(-1).view(torch.uint8).numpy()
+        return StoredMatrix(source, data, n, k), rounded.float()
     blocks = gguf.quants.quantize(weight.numpy(), QUANTS[source])
     values = gguf.quants.dequantize(blocks, QUANTS[source])
-    data = torch.from_numpy(blocks.copy()).view(-1)
-    return StoredMatrix(source, data, n, k), torch.from_numpy(values)
+    return StoredMatrix(source, blocks.reshape(-1), n, k), torch.from_numpy(values)
 
 
 @pytest.mark.parametrize("source", Source)
@@ -88,7 +89,7 @@ def test_scales_of_zero_and_subnormal_scales(kernels) -> None:
     blocks[:, :2] = scales.view(np.uint8).reshape(8, 2)
     blocks[:, 2:] = np.arange(16) * 17
     values = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q4_0)
-    matrix = StoredMatrix(Source.Q4_0, torch.from_numpy(blocks).view(-1), 8, 32)
+    matrix = StoredMatrix(Source.Q4_0, blocks.reshape(-1), 8, 32)
     got = kernels.read_rows(kernels.pack(matrix), torch.arange(8))
     assert torch.equal(got, torch.from_numpy(values))
 
@@ -96,7 +97,7 @@ def test_scales_of_zero_and_subnormal_scales(kernels) -> None:
 def test_rows_in_another_order_and_below_each_other(kernels) -> None:
     matrix, values = stored(Source.Q8_0)
     order = torch.randperm(N, generator=torch.Generator().manual_seed(0))
-    ordered = StoredMatrix(Source.Q8_0, matrix.data, N, K, order)
+    ordered = StoredMatrix(Source.Q8_0, matrix.data, N, K, order.numpy())
     both = StoredMatrix.joined([matrix, ordered])
     got = kernels.read_rows(kernels.pack(both), torch.arange(2 * N))
     assert torch.equal(got, torch.cat([values, values[order]]))

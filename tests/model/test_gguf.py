@@ -147,7 +147,7 @@ def test_other_architectures_go_through_transformers(llama_gguf, monkeypatch):
     ids = list(range(3, 40))
     fast = load_model(EngineConfig(model=str(llama_gguf), dtype="float32"), lambda *_: None)
     expected = PagedRun(fast, 1).feed(0, ids, 9)
-    monkeypatch.setattr("kernelserve.model.gguf_checkpoint.is_llama_family", lambda _: False)
+    monkeypatch.setattr("kernelserve.model.gguf_matrices.is_llama_family", lambda _: False)
     slow = load_model(EngineConfig(model=str(llama_gguf), dtype="float32"), lambda *_: None)
     torch.testing.assert_close(PagedRun(slow, 1).feed(0, ids, 9), expected, rtol=1e-4, atol=1e-4)
     assert slow.eos_token_ids == fast.eos_token_ids

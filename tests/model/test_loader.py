@@ -74,9 +74,7 @@ def test_dtype(folder, dtype):
 def test_auto_dtype_is_float32_unless_the_cpu_computes_bfloat16(folder, monkeypatch):
     load(folder, dtype="bfloat16").module.save_pretrained(folder)
     for native, expected in ((False, torch.float32), (True, torch.bfloat16)):
-        monkeypatch.setattr(
-            "kernelserve.model.placement._cpu_computes_bfloat16", lambda n=native: n
-        )
+        monkeypatch.setattr("kernelserve.model.placement.cpu_computes_bfloat16", lambda n=native: n)
         assert load(folder, device="cpu").dtype is expected
 
 

@@ -7,7 +7,8 @@ import ctypes
 import torch
 
 from kernelserve.attention import AttentionMetadata, LayerKVCache
-from kernelserve.kernels import FOUR_BITS, CpuKernels
+from kernelserve.kernels import FOUR_BITS
+from kernelserve.kernels.cpu_kernels import CpuKernels
 from kernelserve.kernels.structures import (
     AttentionStruct,
     DecoderStruct,
@@ -17,6 +18,7 @@ from kernelserve.kernels.structures import (
 )
 from kernelserve.model.fused.decoder_structure import DecoderStructure, LayerStructure
 from kernelserve.model.fused.rotary_table import RotaryTable
+from kernelserve.model.fused.shapes import LayerShapes, layer_shapes, outer_shapes
 from kernelserve.model.fused.weight_packer import WeightPacker
 from kernelserve.model.kv_cache_spec import LayerSpec
 
@@ -39,20 +41,17 @@ class FusedDecoder:
     ) -> None:
         self._kernels = kernels
         self._rotary = RotaryTable(structure.rotary)
-        hidden = structure.hidden_size
-        self._embedding = packer.matrix({structure.embedding: (structure.num_embeddings, hidden)})
-        self._head = self._embedding
-        if not structure.is_tied:
-            self._head = packer.matrix({structure.head: (structure.num_outputs, hidden)})
-        self._norm = packer.vector(structure.norm, hidden)
+        self._embedding, self._head = map(packer.matrix, outer_shapes(structure))
+        self._norm = packer.vector(structure.norm, structure.hidden_size)
         self._layers = (LayerStruct * len(specs))()
         for struct, layer, spec in zip(self._layers, structure.layers, specs, strict=True):
-            _fill_attention(struct, layer, spec, hidden, packer)
-            _fill_mlp(struct, layer, structure.intermediate_size, hidden, packer)
+            _fill_matrices(struct, layer_shapes(structure, layer, spec), packer)
+            _fill_norms(struct, layer, structure.hidden_size, spec.key_dim, packer)
+            struct.attention = _attention_of(spec)
         self._decoder = DecoderStruct(
             ctypes.addressof(self._layers),
             len(specs),
-            hidden,
+            structure.hidden_size,
             structure.intermediate_size,
             self._rotary.rotary_dim,
             structure.eps,
@@ -134,32 +133,30 @@ class FusedDecoder:
         )
 
 
-def _fill_attention(
-    struct: LayerStruct, layer: LayerStructure, spec: LayerSpec, hidden: int, packer: WeightPacker
+def _fill_matrices(struct: LayerStruct, shapes: LayerShapes, packer: WeightPacker) -> None:
+    struct.qkv = packer.matrix(shapes.qkv).struct
+    struct.attention_out = packer.matrix(shapes.attention_out).struct
+    struct.gate_up = packer.matrix(shapes.gate_up).struct
+    struct.mlp_out = packer.matrix(shapes.mlp_out).struct
+
+
+def _fill_norms(
+    struct: LayerStruct, layer: LayerStructure, hidden: int, head_dim: int, packer: WeightPacker
 ) -> None:
-    head_dim = spec.key_dim
-    queries, keys = spec.num_heads * head_dim, spec.num_kv_heads * head_dim
-    rows = zip(layer.qkv, (queries, keys, keys), strict=True)
-    struct.qkv = packer.matrix({path: (count, hidden) for path, count in rows}).struct
-    struct.attention_out = packer.matrix({layer.attention_out: (hidden, queries)}).struct
     struct.attention_norm = packer.vector(layer.attention_norm, hidden).data_ptr()
+    struct.mlp_norm = packer.vector(layer.mlp_norm, hidden).data_ptr()
     if layer.has_head_norms:
         struct.query_norm, struct.key_norm = (
             packer.vector(path, head_dim).data_ptr() for path in layer.head_norms
         )
-    struct.attention = AttentionStruct(
+
+
+def _attention_of(spec: LayerSpec) -> AttentionStruct:
+    return AttentionStruct(
         heads=spec.num_heads,
         kv_heads=spec.num_kv_heads,
-        head_dim=head_dim,
+        head_dim=spec.key_dim,
         scale=spec.scale,
         soft_cap=spec.logits_soft_cap or 0.0,
         window=spec.sliding_window or 0,
     )
-
-
-def _fill_mlp(
-    struct: LayerStruct, layer: LayerStructure, inner: int, hidden: int, packer: WeightPacker
-) -> None:
-    struct.gate_up = packer.matrix(dict.fromkeys(layer.gate_up, (inner, hidden))).struct
-    struct.mlp_out = packer.matrix({layer.mlp_out: (hidden, inner)}).struct
-    struct.mlp_norm = packer.vector(layer.mlp_norm, hidden).data_ptr()

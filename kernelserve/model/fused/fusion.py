@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,9 @@ import torch
 from torch import nn
 
 from kernelserve.errors import KernelBuildError
-from kernelserve.kernels import CpuKernels
+from kernelserve.kernels import PackedMatrix
 from kernelserve.kernels.build import build_library
+from kernelserve.kernels.cpu_kernels import CpuKernels
 from kernelserve.model.fused.decoder_structure import DecoderStructure
 from kernelserve.model.fused.fused_decoder import FusedDecoder
 from kernelserve.model.fused.known_model import KnownModel
@@ -62,10 +64,17 @@ class Fusion:
             return None  # `apply` says why
         return TrialMemory(checkpoint.fingerprint(), self._library.result()).recall()
 
-    def decoder_of(self, known: KnownModel, checkpoint: Checkpoint) -> FusedDecoder:
-        """Return the decoder of a known model. Raises UnexpectedWeightError or KernelBuildError."""
-        source = WeightSource(checkpoint)
-        return self._make_decoder(known.structure, known.layers, source)
+    def decoder_of(
+        self,
+        known: KnownModel,
+        checkpoint: Checkpoint,
+        packed: Mapping[tuple[str, ...], PackedMatrix],
+    ) -> FusedDecoder:
+        """Return the decoder of a known model; `packed` is what has been packed already.
+
+        Raises UnexpectedWeightError or KernelBuildError.
+        """
+        return self._make_decoder(known.structure, known.layers, WeightSource(checkpoint), packed)
 
     def leave_matrices(self, known: KnownModel, checkpoint: Checkpoint) -> None:
         """Let the module of a known model be loaded without its matrices, if the checkpoint can do that."""
@@ -80,7 +89,7 @@ class Fusion:
         source = WeightSource(checkpoint, model.module)
         try:
             structure = _known_structure(model)
-            decoder = self._make_decoder(structure, model.kv_cache_spec.layers, source)
+            decoder = self._make_decoder(structure, model.kv_cache_spec.layers, source, {})
         except (UnknownStructureError, KernelBuildError) as reason:
             if self.known_layers is not None:
                 raise
@@ -96,10 +105,14 @@ class Fusion:
         _take_over(model, decoder, structure)
 
     def _make_decoder(
-        self, structure: DecoderStructure, layers: tuple[LayerSpec, ...], source: WeightSource
+        self,
+        structure: DecoderStructure,
+        layers: tuple[LayerSpec, ...],
+        source: WeightSource,
+        packed: Mapping[tuple[str, ...], PackedMatrix],
     ) -> FusedDecoder:
         kernels = CpuKernels(self._library.result())
-        packer = WeightPacker(kernels, source, structure.biased)
+        packer = WeightPacker(kernels, source, structure.biased, packed)
         return FusedDecoder(kernels, structure, layers, packer)
 
 

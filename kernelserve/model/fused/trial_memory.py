@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
-import torch
 
 from kernelserve.model.fused.known_model import KnownModel
 from kernelserve.paths import cache_dir
@@ -31,9 +30,10 @@ class TrialMemory:
     """
 
     def __init__(self, fingerprint: str, library: Path) -> None:
-        parts = (_FORMAT, library.stem, __version__, torch.__version__, fingerprint)
+        parts = (_FORMAT, library.stem, __version__, fingerprint)
         digest = hashlib.sha256("\0".join(parts).encode())
-        digest.update(_transformers_release())
+        for file in (("torch", "version.py"), ("transformers", "__init__.py")):
+            digest.update(_content_of(*file))
         self._path = cache_dir() / "kernels" / "passed" / digest.hexdigest()[:24]
 
     def recall(self) -> KnownModel | None:
@@ -57,7 +57,8 @@ class TrialMemory:
             logger.info("The next start will try the kernels again: %s", error)
 
 
-def _transformers_release() -> bytes:
-    """The file with the version in it: quicker than to look the version up, and an import would take seconds."""
-    spec = find_spec("transformers")
-    return b"" if spec is None or spec.origin is None else Path(spec.origin).read_bytes()
+def _content_of(package: str, name: str) -> bytes:
+    """The file of a package that has its version in it. To import torch or transformers for that would take seconds."""
+    spec = find_spec(package)
+    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    return b"" if folder is None else (folder / name).read_bytes()

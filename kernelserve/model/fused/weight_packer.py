@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
-from kernelserve.kernels import CpuKernels, PackedMatrix
-from kernelserve.model.fused.weight_source import Shapes, WeightSource
+from kernelserve.kernels import PackedMatrix
+from kernelserve.kernels.cpu_kernels import CpuKernels
+from kernelserve.model.fused.shapes import Shapes
+from kernelserve.model.fused.weight_source import WeightSource
 
 __all__ = ["WeightPacker"]
 
@@ -16,11 +20,18 @@ class WeightPacker:
     Methods raise UnexpectedWeightError.
     """
 
-    def __init__(self, kernels: CpuKernels, source: WeightSource, biased: frozenset[str]) -> None:
+    def __init__(
+        self,
+        kernels: CpuKernels,
+        source: WeightSource,
+        biased: frozenset[str],
+        packed: Mapping[tuple[str, ...], PackedMatrix],
+    ) -> None:
+        """`packed` are matrices that need no packing any more, by the paths of what is in them."""
         self._kernels = kernels
         self._source = source
         self._biased = biased
-        self._packed: dict[tuple[str, ...], PackedMatrix] = {}
+        self._packed = dict(packed)
         self._vectors: list[torch.Tensor] = []
 
     @property

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from kernelserve.kernels import StoredMatrix
+from kernelserve.model.fused.shapes import Shapes
+from kernelserve.model.fused.stored_parts import UnexpectedWeightError, check_shape, join_stored
 
 if TYPE_CHECKING:
     from kernelserve.model.checkpoint import Checkpoint
 
-__all__ = ["Shapes", "UnexpectedWeightError", "WeightSource"]
-
-Shapes = Mapping[str, tuple[int, int]]
-"""Paths of modules -> outputs and inputs of each."""
-
-
-class UnexpectedWeightError(Exception):
-    """Which weight is not in the files, or not of the shape that it should have."""
+__all__ = ["WeightSource"]
 
 
 class WeightSource:
@@ -34,12 +28,9 @@ class WeightSource:
 
     def matrix(self, shapes: Shapes) -> StoredMatrix:
         """Return the weights of these modules below each other. Raises UnexpectedWeightError."""
-        found = {path: self._checkpoint.stored_matrix(path) for path in shapes}
-        parts = [part for part in found.values() if part is not None]
-        if len(parts) == len(shapes) and len({part.source for part in parts}) == 1:
-            for (path, shape), part in zip(shapes.items(), parts, strict=True):
-                _check(path, (part.n, part.k), shape)
-            return StoredMatrix.joined(parts) if len(parts) > 1 else parts[0]
+        stored = join_stored(self._checkpoint.stored_matrix, shapes)
+        if stored is not None:
+            return stored
         weights = [self.tensor(f"{path}.weight", shape) for path, shape in shapes.items()]
         return StoredMatrix.of(torch.cat(weights) if len(weights) > 1 else weights[0])
 
@@ -51,11 +42,5 @@ class WeightSource:
             if self._module is None:
                 raise UnexpectedWeightError(f"{name} is in none of the files")
             found = self._module.get_parameter(name).detach()
-        _check(name, tuple(found.shape), shape)
+        check_shape(name, tuple(found.shape), shape)
         return found
-
-
-def _check(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-    """The kernels go by the shapes that they are told."""
-    if shape != wanted:
-        raise UnexpectedWeightError(f"{name} is {list(shape)} in place of {list(wanted)}")
