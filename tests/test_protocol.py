@@ -62,7 +62,7 @@ FIELDS = {
     "aborted_req_ids encoder_inputs encoder_hits encode_time",
     "QueuedRequest": "request_id timestamp num_prompt_tokens",
     "KVCacheMap": "num_blocks states req_ids block_tables",
-    "EngineStatus": "phase seconds done",
+    "EngineStatus": "phase seconds done tokenizer_dir",
     "EngineReady": "protocol_version engine_id version pid client_index config model_type max_model_len vocab_size "
     "block_size num_gpu_blocks kv_cache_bytes weight_bytes tokenizer_dir eos_token_ids generation_defaults "
     "load_seconds log_path mm_processor_dir image_token_id max_image_embeds max_images_per_prompt mm_cache_bytes "

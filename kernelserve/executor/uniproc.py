@@ -9,6 +9,7 @@ from kernelserve.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from kernelserve.errors import EngineImportError
 from kernelserve.executor.executor import Progress
 from kernelserve.model.head_start import HeadStart
+from kernelserve.torch_import import import_torch
 
 __all__ = ["UniProcExecutor"]
 
@@ -21,6 +22,7 @@ class UniProcExecutor:
         progress("import", None)
         head_start = HeadStart(config, lambda folder: progress("import", None, folder))
         try:
+            import_torch()
             import torch
 
             from kernelserve.worker.worker import Worker

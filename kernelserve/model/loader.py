@@ -16,6 +16,7 @@ from kernelserve.errors import (
     ModelFilesError,
 )
 from kernelserve.model.model_source import locate_model
+from kernelserve.torch_import import load_meta_operators
 from kernelserve.transformers_import import remember_model_index
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def _load_with_transformers(
         early_dtype = choose_dtype(config.dtype, stored, device)
         check_weights_fit(checkpoint, early_dtype, device)
         checkpoint.prefetch(early_dtype)
+    load_meta_operators()
     remember_model_index()
     from kernelserve.model.architecture_check import check_config, resolve_model_class
 

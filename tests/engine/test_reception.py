@@ -56,3 +56,15 @@ def test_nobody_counts_as_told_before_there_is_a_way_to_them():
     reception.welcome(0)
     reception.wait_until_told(timeout=60)
     assert output.outcomes() == [0]
+
+
+def test_clients_hear_at_once_where_the_tokenizer_is_and_those_who_come_later_too():
+    reception, output = _reception()
+    reception.report_progress("import", None)
+    assert output.sent == []
+    reception.report_progress("import", None, "/tokenizer")
+    reception.report_progress("load weights", 0.5)
+    reception.welcome(0)
+    statuses = [(message.phase, message.tokenizer_dir) for _, message in output.sent]
+    later = ("load weights", "/tokenizer")
+    assert statuses == [("import", "/tokenizer"), later, later]

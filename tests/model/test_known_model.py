@@ -7,12 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from kernelserve.config import DEFAULT_MODEL, EngineConfig
 from kernelserve.errors import ModelFilesError
+from kernelserve.kernels.cpu_kernels import CpuKernels
+from kernelserve.model.embedded import find_embedded_gguf
+from kernelserve.model.fused.known_model import KnownModel
+from kernelserve.model.head_start import HeadStart
 from kernelserve.model.loaded_model import LoadedModel
 from kernelserve.model.loader import load_model
 from tests.helpers.fresh_cache import use_fresh_cache
@@ -68,12 +73,47 @@ def test_a_folder(tmp_path, arch, dtype) -> None:
     assert second.weight_bytes == second.fused.weight_bytes < first.weight_bytes
 
 
-def test_the_embedded_model() -> None:
+def test_the_embedded_model_also_with_a_head_start(monkeypatch) -> None:
+    config = EngineConfig(model=DEFAULT_MODEL)
+    tokenizers: list[str] = []
     first, second = load(DEFAULT_MODEL), load(DEFAULT_MODEL)
+    head_start = HeadStart(config, tokenizers.append)
+    monkeypatch.delattr(CpuKernels, "pack")  # nothing is left to be packed
+    third = load_model(config, lambda *_: None, head_start)
     assert first.module is not None
-    assert second.module is None
-    assert torch.equal(logits(first), logits(second))
-    assert [getattr(first, fact) for fact in FACTS] == [getattr(second, fact) for fact in FACTS]
+    assert second.module is third.module is None
+    expected = logits(first)
+    for other in (second, third):
+        assert torch.equal(logits(other), expected)
+        assert [getattr(first, fact) for fact in FACTS] == [getattr(other, fact) for fact in FACTS]
+    assert tokenizers == [first.tokenizer_dir]
+
+
+def test_no_head_start_before_the_trial_nor_for_what_goes_another_way(passed) -> None:
+    path = find_embedded_gguf()
+    assert path is not None
+
+    def is_packed(**settings) -> bool:
+        return bool(HeadStart(EngineConfig(**settings), folders.append).take(path, known))
+
+    folders: list[str] = []
+    load(DEFAULT_MODEL)
+    [record] = passed.iterdir()
+    known = msgspec.json.decode(record.read_bytes(), type=KnownModel)
+    assert is_packed()
+    assert len(folders) == 1
+    for other in ({"fuse_layers": False}, {"dtype": "bfloat16"}, {"device": "cuda"}):
+        assert not is_packed(**other)
+    assert not is_packed(model=str(path.parent))
+    record.unlink()
+    assert not is_packed()
+    assert len(folders) == 1
+
+
+def test_a_head_start_imports_no_torch() -> None:
+    code = "import sys, kernelserve.model.head_start; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
 
 
 def test_what_does_not_follow_from_the_config_is_read_again(tmp_path) -> None:
@@ -158,7 +198,8 @@ from kernelserve.sampling_params import SamplingParams
 executor = UniProcExecutor(EngineConfig(model=sys.argv[1], num_threads=1), lambda *_: None)
 new = NewRequestData("a", [5, 6, 7], 3, SamplingParams(temperature=0), [1], num_computed_tokens=0)
 executor.execute_model(SchedulerOutput([new], CachedRequestData(), {"a": 3}, 3, set(), set()))
-print(executor.sample_tokens().sampled_token_ids, "transformers" in sys.modules)
+left_out = {"transformers", "torch._meta_registrations"}
+print(executor.sample_tokens().sampled_token_ids, sorted(left_out & sys.modules.keys()))
 """
 
 
@@ -171,4 +212,4 @@ def test_the_second_start_imports_no_transformers(tmp_path, passed) -> None:
         [sys.executable, "-c", SECOND_START, str(folder)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert run.stdout.strip() == f"[[{token}]] False"
+    assert run.stdout.strip() == f"[[{token}]] []"
