@@ -51,7 +51,8 @@ class WorkPlan:
         device = metadata.block_table.device
         starts = np.asarray(metadata.query_start_locs, np.int64)
         query_lens, seq_lens = np.diff(starts), np.asarray(metadata.seq_len_list, np.int64)
-        limits = _limits(metadata, query_lens, seq_lens) if metadata.spans else None
+        has_spans = any(metadata.spans or ())
+        limits = _limits(metadata, query_lens, seq_lens) if has_spans else None
         launches = []
         for shape, chosen in (
             (few, query_lens <= few.tokens),

@@ -16,6 +16,8 @@ from kernelserve.attention.tile_shape import TileShape
 from tests.helpers.paged_texts import PagedTexts
 from tests.helpers.triton_here import interpreted_triton
 
+pytestmark = pytest.mark.timeout(600)  # the interpreter is slow, and slower on a busy machine
+
 SEGMENT = 32
 
 

@@ -89,7 +89,7 @@ def _check(machine: Machine, case: Case, dtype: torch.dtype) -> bool:
     for number, step in enumerate(case.steps):
         spans = case.spans if number == 0 else {}
         before = list(texts.done)
-        for text, rows in texts.step(step, spans=spans, **options).items():
+        for text, rows in texts.step(step, spans=spans or None, **options).items():
             positions = range(before[text], texts.done[text])
             expected = texts.expected(
                 text, positions, spans=spans.get(text, []), device=machine.device, **options

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.triton_here import triton_path
 
 SHARED_BYTES = 99 * 1024
 """What a program can have on all GPUs of compute capability 8 and 9."""
 
 
+@pytest.mark.timeout(600)
 def test_kernels_compile_and_fit(tmp_path: Path) -> None:
     triton_path()
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}

@@ -14,6 +14,8 @@ from tests.helpers.exact import ExactModel
 from tests.helpers.tiny_models import make_tiny_model
 from tests.helpers.triton_here import interpreted_triton
 
+pytestmark = pytest.mark.timeout(600)  # the interpreter is slow, and slower on a busy machine
+
 NUM_TOKENS = 5
 
 
