@@ -17,7 +17,7 @@ __all__ = ["measure_dashboard"]
 
 _STREAMS = 4
 _PROMPT_TOKENS = 32
-_MAX_TOKENS = 64
+_MAX_TOKENS = 256
 _FIRST_ID, _LAST_ID = 100, 900
 
 
