@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from kernelserve.errors import InvalidConfigError
 
-__all__ = ["cache_dir", "log_dir", "runtime_dir"]
+__all__ = ["cache_dir", "forget_unused", "log_dir", "note_use", "runtime_dir"]
+
+_KEPT_S = 30 * 86_400.0
 
 
 def cache_dir() -> Path:
@@ -25,6 +29,20 @@ def cache_dir() -> Path:
         path = (Path(xdg) if xdg else Path.home() / ".cache") / "kernelserve"
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def note_use(path: Path) -> None:
+    """Note that a file of the cache was used now, if the cache can be written."""
+    with suppress(OSError):
+        path.touch()
+
+
+def forget_unused(folder: Path, pattern: str) -> None:
+    """Delete what nobody has used for a month: files of former releases, compilers and CPUs."""
+    for path in folder.glob(pattern):
+        with suppress(OSError):  # another engine may do the same
+            if time.time() - path.stat().st_mtime > _KEPT_S:
+                path.unlink()
 
 
 def log_dir() -> Path:

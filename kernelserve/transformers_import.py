@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernelserve.paths import cache_dir
+from kernelserve.paths import cache_dir, forget_unused, note_use
 
 __all__ = ["remember_model_index"]
 
@@ -67,7 +67,9 @@ def _remembering(scan: _Scan) -> _Scan:
             return scan(module_path, prefix=prefix)
         index = _index_file(folder, prefix)
         try:
-            return marshal.loads(index.read_bytes())
+            found = marshal.loads(index.read_bytes())
+            note_use(index)
+            return found
         except (OSError, EOFError, ValueError, TypeError):
             found = scan(module_path, prefix=prefix)
             _keep(index, found)
@@ -88,5 +90,6 @@ def _keep(index: Path, found: Any) -> None:
     try:
         draft.write_bytes(marshal.dumps(found))
         draft.replace(index)
+        forget_unused(index.parent, "transformers-*.index")
     except (OSError, ValueError) as error:
         logger.debug("The index of transformers cannot be kept: %s", error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,20 @@ def test_cache_dir_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert paths.cache_dir() == tmp_path / "home" / ".cache" / "kernelserve"
     assert paths.cache_dir().is_dir()
+
+
+def test_what_nobody_uses_for_a_month_is_forgotten(tmp_path):
+    month_ago = time.time() - 31 * 86_400
+    old, used, other = (tmp_path / name for name in ("old.index", "used.index", "old.log"))
+    for path in (old, used, other):
+        path.touch()
+        os.utime(path, (month_ago, month_ago))
+    paths.note_use(used)
+    paths.forget_unused(tmp_path, "*.index")
+    assert set(tmp_path.iterdir()) == {used, other}
+    paths.note_use(
+        tmp_path / "no" / "such.index"
+    )  # a cache that cannot be written is a cache all the same
 
 
 def test_runtime_dir_is_private(monkeypatch, tmp_path):

@@ -8,12 +8,10 @@ import platform
 import shutil
 import subprocess
 import tempfile
-import time
-from contextlib import suppress
 from pathlib import Path
 
 from kernelserve.errors import KernelBuildError
-from kernelserve.paths import cache_dir
+from kernelserve.paths import cache_dir, forget_unused, note_use
 
 __all__ = ["build_library", "find_library"]
 
@@ -25,7 +23,6 @@ _FLAGS = (
 )  # fmt: skip
 _COMPILERS = ("c++", "g++", "clang++")
 _TIMEOUT_S = 300.0
-_KEPT_S = 30 * 86_400.0
 
 
 def build_library() -> Path:
@@ -36,10 +33,10 @@ def build_library() -> Path:
     compiler = _find_compiler()
     target = _target(compiler)
     if target.exists():
-        target.touch()
+        note_use(target)
     else:
         _compile(compiler, target)
-        _forget_unused(target.parent)
+        forget_unused(target.parent, "cpu-*.so")
     return target
 
 
@@ -91,14 +88,6 @@ def _compile(compiler: str, target: Path) -> None:
         made = Path(folder) / target.name
         _run([compiler, *_FLAGS, "-o", str(made), str(_SOURCES / _MAIN)])
         made.replace(target)  # whole or not at all, also when two engines build at once
-
-
-def _forget_unused(folder: Path) -> None:
-    """Libraries of former releases, compilers and CPUs."""
-    for library in folder.glob("cpu-*.so"):
-        with suppress(FileNotFoundError):  # another engine may do the same
-            if time.time() - library.stat().st_mtime > _KEPT_S:
-                library.unlink()
 
 
 def _run(command: list[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernelserve.model.fused.known_model import KnownModel
-from kernelserve.paths import cache_dir
+from kernelserve.paths import cache_dir, forget_unused, note_use
 from kernelserve.version import __version__
 
 __all__ = ["TrialMemory"]
@@ -39,12 +39,14 @@ class TrialMemory:
     def recall(self) -> KnownModel | None:
         """Return what is known of a model that has passed before, None if none has."""
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=KnownModel)
+            known = msgspec.json.decode(self._path.read_bytes(), type=KnownModel)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:
             logger.info("%s is no record of a model: %s", self._path, error)
             return None
+        note_use(self._path)
+        return known
 
     def remember(self, model: KnownModel) -> None:
         """Note that it has passed."""
@@ -53,6 +55,7 @@ class TrialMemory:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             draft.write_bytes(msgspec.json.encode(model))
             draft.replace(self._path)  # whole or not at all
+            forget_unused(self._path.parent, "*")
         except OSError as error:
             logger.info("The next start will try the kernels again: %s", error)
 
