@@ -45,9 +45,8 @@ class Worker:
         self._seconds: dict[str, float] = {}
         backend = make_backend(config.attention_backend, config.device)
         if not isinstance(backend, TorchAttention):
-            config = config.replace(
-                fuse_layers=False
-            )  # on a CPU, whose kernels know torch's cache alone
+            # The kernels for CPUs know the layout of torch's cache alone.
+            config = config.replace(fuse_layers=False)
         with self._phase("load weights"):
             self._model = load_model(config, progress, head_start)
             if not isinstance(backend, TorchAttention) and self._config.fuse_layers:
